@@ -74,8 +74,8 @@ test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with ch
 test-trainers: trainers-deps  ## callbacks with transformers, Lightning and Keras, which are installed first
 	$(PYTEST) -m trainers tests/stream
 
-test-remotes: remotes-deps  ## targets against real servers: S3, a registry, git-lfs
-	$(PYTEST) $(BY_FILE) -m remote tests/remotes
+test-remotes: remotes-deps  ## targets against real servers (S3, a registry, git-lfs), releases against model-signing
+	$(PYTEST) $(BY_FILE) -m remote tests/remotes tests/e2e/test_release.py
 
 test-all: collected  ## all tests but those of `make test-trainers`, in one run
 	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "not trainers" $(LONGEST) $(FOLDERS)

@@ -1,9 +1,9 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
 The Python interface: `load`, `loads` and `open` read checkpoints of every format, `dump` and
-`dumps` write them; `verify`, `diff`, `convert` and `salvage` do what commands of these names do;
-`finalize` is for pending texts, `encrypt` and `decrypt` are for age files. `wtxtgit.stream`
-publishes snapshots of a training.
+`dumps` write them; `cat`, `verify`, `diff`, `convert` and `salvage` do what commands do. `finalize`
+is for pending texts, `encrypt` and `decrypt` are for age files. `wtxtgit.stream` publishes
+snapshots of a training.
 
 All of it is loaded when it is first used, so that a filter process starts quickly.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from wtxtgit.api.functions import (
+        cat,
         convert,
         diff,
         dump,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Meta",
     "__version__",
+    "cat",
     "convert",
     "decrypt",
     "diff",

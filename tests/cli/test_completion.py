@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from tests.kit import LAUNCHER, Repo, safetensors
@@ -66,6 +69,23 @@ def test_keys_are_completed(model: Repo) -> None:
 def test_each_shell_gets_a_script(repo: Repo, shell: str) -> None:
     script = repo.run(*LAUNCHER.arguments, env={"_WTXTGIT_COMPLETE": f"{shell}_source"}).stdout
     assert b"_WTXTGIT_COMPLETE" in script
+
+
+def test_bash_completes_by_its_script(model: Repo, tmp_path: Path) -> None:
+    """By `complete -p` what bash would call, called as bash calls it."""
+    program = tmp_path / "wtxtgit"
+    program.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
+    program.chmod(0o755)
+    asked = """
+        eval "$(_WTXTGIT_COMPLETE=bash_source wtxtgit)"
+        [[ "$(complete -p wtxtgit)" =~ -F\\ ([_a-z]+) ]] || exit 1
+        COMP_WORDS=(wtxtgit inspect sub/a.safetensors lay) COMP_CWORD=3
+        "${BASH_REMATCH[1]}" wtxtgit lay sub/a.safetensors
+        echo "${COMPREPLY[@]}"
+    """
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = model.run("bash", "-c", asked, env={"PATH": path})
+    assert done.stdout == b"layers.0.q\n", done.stderr
 
 
 def test_outside_of_a_repository_nothing_fails(

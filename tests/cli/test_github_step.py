@@ -101,7 +101,7 @@ class TestOtherCommands:
             {"title": "wtxtgit: raw-binary", "file": "##[error].fold"},
         )
         assert first.value.endswith("git add --renormalize -- '##[error].fold'")
-        assert b"\nFAILED: 1 files checked" in done.out
+        assert b"\nFAILED: 1 file checked" in done.out
         report = self.left(wtxtgit, tmp_path, "### wtxtgit check: FAILED", "check", "--staged")
         assert report["ok"] is False
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import wtxtgit
+from tests.data import FIXTURES
 from tests.docs.pages import blocks, spans, tables
 
 PAGE = "docs/python.md"
@@ -38,6 +41,42 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "signed.wtxt",
     }
     assert left["report"].ok
+
+
+OF_OTHER_TOOLS = {
+    "model.fold": "fold/neuron_none_rs16_a.fold",
+    "damaged.fold": "fold/none_rs16_flipped_a.fold",
+    "secret.fold": "fold/encrypted_high_a.fold",
+    "model.aero": "aero/ihsh_phsh_a.aero",
+    "set": "aero/aeroset_multi_a",
+    "train.taridx": "taridx/pair_v1/train.taridx",
+    "train_000.tar": "taridx/pair_v1/train_000.tar",
+    "train_001.tar": "taridx/pair_v1/train_001.tar",
+}
+
+
+def test_each_row_about_other_tools_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, source in OF_OTHER_TOOLS.items():
+        path = FIXTURES / source
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    namespace = {
+        "wtxtgit": wtxtgit,
+        "arrays": {"w": np.ones((64, 64), "f4"), "b": np.zeros(3, "f4")},
+        "key": bytes(range(32)),
+    }
+    for table in tables(PAGE, "Coming from other tools"):
+        for row in table:
+            calls = [span for span in spans(row[1]) if "wtxtgit." in span]
+            assert calls or "wtxtgit " in row[1], row
+            for call in calls:
+                result = eval(call, namespace)  # noqa: S307
+                assert getattr(result, "ok", True), call
+                assert result is None or len(repr(result)), call
+    listed = {path.name for path in tmp_path.iterdir()}
+    for made in ("new.fold", "new.aero", "big.aeroset.json", "inline.checkpoint"):
+        assert made in listed
+    assert any(name.startswith("ranks") and name.endswith(".shard") for name in listed)
 
 
 def test_all_names_are_listed() -> None:

@@ -37,7 +37,8 @@ DOCTOR = ["doctor", "--json"]
 _TOLD = re.compile(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)$", re.MULTILINE)
 _CUT = re.compile(
     r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
-    r"|begins|adds|gives|names|writes|joins|sets|removes|stores|continues|where|in the folder)\b.*"
+    r"|begins|adds|puts|fetches|gives|names|writes|joins|sets|removes"
+    r"|stores|continues|where|in the folder)\b.*"
     r"|,? (or|with) .*|[,;] .*|  # .*| first$)"
 )
 
@@ -48,13 +49,15 @@ class Row:
 
     A COMMAND is run, and what was told is gone then. An OPTION is given to the same command. What
     LISTS only shows more, INSTEAD is run in the place of what was given, and NAMED says how the
-    last word of that is spelled. `then` is the code of the same command afterwards, or of `again`.
+    last word of that is spelled. `then` is the code of the same command afterwards, or of `again`;
+    `ends` are codes that the commands of the hint may have.
     """
 
     make: Make
     what: str = COMMAND
     then: int = 0
     again: tuple[str, ...] = ()
+    ends: tuple[int, ...] = (0,)
 
 
 def follow(world: World, hint: str, row: Row) -> None:
@@ -81,9 +84,10 @@ def follow(world: World, hint: str, row: Row) -> None:
             words = [*words[:-1], *shlex.split(spelled[0])]
         case _:
             for command in commands(found):
-                paste(world, f"{command} -qm followed" if command == "git commit" else command)
+                command += " -qm followed" if command == "git commit" else ""
+                paste(world, command, ok=row.ends)
     again, out, after = world.said(*(row.again or words))
-    assert message not in after
+    assert message not in after, after
     assert message not in (one for one, _ in _of_doctor(out))
     assert again == row.then, (out, after)
 

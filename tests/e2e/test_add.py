@@ -268,14 +268,14 @@ def test_what_changes_meanwhile_is_not_added(here: Sealed, monkeypatch: pytest.M
     assert list((here.path / ".git/objects/pack").glob("*")) == []
 
 
-@pytest.mark.parametrize("made_by", ["clean", "clean_keeping"])
+@pytest.mark.parametrize("made_by", ["clean", "clean_detached"])
 def test_what_is_mapped_and_changes_without_its_times_is_not_added(
     here: Sealed, made_by: str
 ) -> None:
     from wtxtgit.filter import add
     from wtxtgit.filter import clean as cleaning
 
-    if made_by == "clean_keeping":
+    if made_by == "clean_detached":
         here.write(".gitattributes", b"*.safetensors filter=wtxt-detached -text\n")
     first, second = (safetensors(*range(start, start + 40_000)) for start in (0, 1))
     file = here.write(MODEL, first)

@@ -96,7 +96,7 @@ class TestSeal:
         root = text[text.index(b"sha256_all=") + 11 :][:64].decode()
         assert last(kept).sha256_all.hex() == root
         assert b"\ndetached sha256=" in kept.ledger()
-        assert kept.seal(MODEL).out == "all 1 are already sealed\n"
+        assert kept.seal(MODEL).out == f"{MODEL} is already sealed\n"
 
     def test_with_payload_all_is_proved(self, kept: Sealed) -> None:
         assert_judged(kept, verified=1)
@@ -131,7 +131,7 @@ class TestSeal:
             said = kept.call("seal", "--staged", *arguments, "--key", "bob", MODEL, ok=(0, 1))
             if said.code == 0:
                 assert arguments == ["--reseal"]
-                assert said.out == "all 1 are already sealed\n"
+                assert said.out == f"{MODEL} is already sealed\n"
             assert kept.blob(LEDGER, "") == before
 
     def test_a_move_is_sealed_with_payload_alone(self, kept: Sealed) -> None:
@@ -179,7 +179,7 @@ class TestSeal:
         kept.write(MODEL, version(1.0))
         kept.add(MODEL)
         # A whole text proves itself: the record that there is will do.
-        assert kept.seal(MODEL).out == "all 1 are already sealed\n"
+        assert kept.seal(MODEL).out == f"{MODEL} is already sealed\n"
         kept.commit()
         assert_holds(kept)
         assert last(kept) == first

@@ -403,7 +403,7 @@ def test_pointers_need_their_objects(repo: Repo, driver: None) -> None:
     repo.git("branch", "-M", "main")
     before = refs(repo)
     said = repo.wtxtgit(*IMPORT, ok=(1,)).stderr.decode()
-    assert "1 of the contents are pointers of git-lfs, not files" in said
+    assert "contents that are pointers of git-lfs, not files: 1" in said
     place.rename(repo.path.parent / "away")
     said = repo.wtxtgit(*IMPORT, "--from-lfs", ok=(5,)).stderr.decode()
     assert "1 object of git-lfs missing; nothing was changed" in said

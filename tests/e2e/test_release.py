@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,6 @@ from tests.e2e.sealed import LEDGER, MODEL, OTHER, Sealed, checkpoint, text
 
 pytestmark = pytest.mark.slow
 
-NEEDS_MODEL_SIGNING = pytest.mark.skipif(
-    find_spec("model_signing") is None, reason="model-signing is in the extra `servers`"
-)
 PYTHON = str(Path(sys.prefix, "bin", "python"))
 """Not what tests start in its place, which has wtxtgit alone."""
 TAG = "v1.0"
@@ -100,7 +96,7 @@ def test_signed_by_a_signer_it_names_what_a_checkout_writes(tagged: Sealed) -> N
         }
 
 
-@NEEDS_MODEL_SIGNING
+@pytest.mark.remote
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP521R1()], ids=["P-256", "P-521"])
 def test_model_signing_verifies_what_an_ec_key_signed(
     tagged: Sealed, tmp_path: Path, curve: ec.EllipticCurve
@@ -123,7 +119,7 @@ def test_model_signing_verifies_what_an_ec_key_signed(
     assert kinds(told) == ["sha256"]
 
 
-@NEEDS_MODEL_SIGNING
+@pytest.mark.remote
 def test_what_model_signing_signs_is_verified(tagged: Sealed, tmp_path: Path) -> None:
     key = ec_key(tmp_path, ec.SECP384R1())
     folder, bundle = tagged.path.parent / "model", tmp_path / "theirs.sig"

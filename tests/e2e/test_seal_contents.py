@@ -64,7 +64,7 @@ class TestBytes:
         assert record.meta.schema == "opaque/v1"
         chain.commit()
         assert_holds(chain)
-        assert chain.seal(RAW).out == "all 1 are already sealed\n"
+        assert chain.seal(RAW).out == f"{RAW} is already sealed\n"
 
     def test_of_a_filtered_file_its_text_counts(self, chain: Sealed) -> None:
         chain.put(2.0)

@@ -38,7 +38,7 @@ def test_named(chain: Sealed, gone: tuple[str, ...], named: str) -> None:
     chain.commit()
     assert chain.status() == b""
     assert_holds_by_any_range(chain)
-    assert chain.seal(MODEL).out == "all 1 are already sealed\n"
+    assert chain.seal(MODEL).out == f"{MODEL} is already sealed\n"
 
 
 def test_its_ledger_may_go_then(chain: Sealed) -> None:

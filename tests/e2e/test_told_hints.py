@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,12 +24,14 @@ from tests.e2e.hint_worlds import (
     follow,
 )
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, Sealed, checkpoint, text
+from tests.kit import Repo
 from tests.kit.pasting import HERE
 from tests.review.repos import file
 from wtxtgit.containers.aero import read
 
 pytestmark = pytest.mark.slow
 
+DETACHED = "it s.npz"
 TRACKED = "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n"
 
 
@@ -240,6 +243,109 @@ def detached_form_is_another(world: World) -> Words:
     return ["track", "--detached", "*.safetensors"]
 
 
+def detached(world: World) -> Path:
+    """A detached text whose data a remote has, too; gives the folder of the store."""
+    assert world.said("install", "--local")[0] == 0
+    assert world.said("track", "--detached", "*.npz")[0] == 0
+    content = io.BytesIO()
+    np.savez(content, w=np.arange(40_000.0))
+    world.write(f"{HERE}/{DETACHED}", content.getvalue())
+    world.add(HERE)
+    world.seal()
+    world.commit("detached")
+    bare = world.path.parent / "bare"
+    world.git("init", "-q", "--bare", str(bare))
+    world.git("remote", "add", "origin", str(bare))
+    world.git("config", "wtxtgit.fetch", "false")
+    assert world.said("push")[0] == 0
+    return world.path / ".git" / "wtxt" / "store"
+
+
+def far_away(world: World) -> None:
+    shutil.rmtree(detached(world))
+
+
+def standing_as_text(world: World) -> None:
+    far_away(world)
+    checked_out_anew(world)
+    world.git("checkout", "-q", "--", f"{HERE}/{DETACHED}")
+
+
+def damaged_store(world: World) -> None:
+    pack = max(detached(world).rglob("*.pack"), key=lambda file: file.stat().st_size)
+    pack.chmod(0o644)
+    content = bytearray(pack.read_bytes())
+    content[len(content) // 2] ^= 1
+    pack.write_bytes(content)
+
+
+def checked_out_anew(world: World) -> Words:
+    (world.path / HERE / DETACHED).unlink()
+    return ["git", "checkout", "--", DETACHED]
+
+
+def far_from_a_checkout(world: World) -> Words:
+    far_away(world)
+    return checked_out_anew(world)
+
+
+def damaged_for_a_checkout(world: World) -> Words:
+    damaged_store(world)
+    return checked_out_anew(world)
+
+
+def far_from_a_seal(world: World) -> Words:
+    far_away(world)
+    (world.path / HERE / f"{DETACHED}.wsum").unlink()
+    world.git("rm", "-q", "--cached", f"{HERE}/{DETACHED}.wsum")
+    return ["seal", "--staged", "--", DETACHED]
+
+
+def far_from_a_command(world: World) -> Words:
+    far_away(world)
+    return ["restore", f"HEAD:{HERE}/{DETACHED}", "-o", "x.npz"]
+
+
+def far_from_another_form(world: World) -> Words:
+    standing_as_text(world)
+    return ["track", "*.npz"]
+
+
+def far_from_plain_files(world: World) -> Words:
+    standing_as_text(world)
+    return ["untrack", "*.npz"]
+
+
+def store_that_is_verified(world: World) -> Words:
+    damaged_store(world)
+    return ["store", "verify"]
+
+
+def store_that_is_repacked(world: World) -> Words:
+    damaged_store(world)
+    return ["store", "repack"]
+
+
+def far_from_a_push(world: World) -> Words:
+    far_away(world)
+    assert world.said("install", "--local", "--hooks")[0] == 0
+    world.git("init", "-q", "--bare", "--", str(world.path.parent / "empty"))
+    return ["git", "push", "-q", str(world.path.parent / "empty"), "HEAD:refs/heads/main"]
+
+
+def a_shallow_clone(world: World) -> Words:
+    bare = world.path.parent / "bare"
+    for branch in ("topic", "main"):
+        world.branch(branch, "main")
+        world.generation(2.0 if branch == "topic" else 3.0)
+    world.git("clone", "-q", "--bare", "--", str(world.path), str(bare))
+    shutil.rmtree(world.path)
+    clone = ("git", "clone", "-q", "--depth=1", "--no-single-branch", bare.as_uri())
+    Repo(world.path.parent).run(*clone, world.path)
+    (world.path / HERE).mkdir()
+    return ["review", "origin/main...origin/topic"]
+
+
 def a_line_without_an_attribute(world: World) -> Words:
     assert world.said("install", "--local")[0] == 0
     world.write("a nested/.gitattributes", "*.safetensors filter=wtxt diff=wtxt merge=wtxt\n")
@@ -286,6 +392,28 @@ FOLLOWED = [
     ("wtxtgit {} -- {}", Row(emit_of_a_damaged_text, LISTS)),
     ("{}, with .gitattributes in one commit", Row(detached_form_is_another)),
     ("{}, then commit", Row(form_that_attributes_do_not_say)),
+    (
+        "git fetch --unshallow fetches the whole history; BASE..HEAD needs no common commit",
+        Row(a_shallow_clone),
+    ),
+    ("wtxtgit fetch {}, and writes the files", Row(far_from_a_checkout)),
+    (
+        "wtxtgit fetch sets the damaged pack aside, and fetches its data again",
+        Row(damaged_for_a_checkout),
+    ),
+    ("wtxtgit fetch fetches the missing data", Row(far_from_a_seal)),
+    (
+        "wtxtgit fetch, in the repository that the file is in, brings its payload",
+        Row(far_from_a_command),
+    ),
+    ("wtxtgit fetch, then {}", Row(far_from_another_form)),
+    ("wtxtgit fetch", Row(far_from_plain_files)),
+    (
+        "wtxtgit store repack sets them aside, then wtxtgit fetch fetches lost chunks",
+        Row(store_that_is_verified, ends=(0, 1)),
+    ),
+    ("wtxtgit fetch fetches lost chunks from the remote", Row(store_that_is_repacked)),
+    ("git add --renormalize -- {} puts the data into the store again", Row(far_from_a_push)),
     ("{}wtxtgit track{} -- {}", Row(a_line_without_an_attribute)),
 ]
 

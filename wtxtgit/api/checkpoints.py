@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.checkpoint.contents import Checkpoint
+from wtxtgit.checkpoint.contents import KEY_OPENS, Checkpoint
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.files import shown
-from wtxtgit.model.named_arrays import NamedArrays, Shaped
+from wtxtgit.model.named_arrays import NamedArrays, OpenFile, Shaped
 from wtxtgit.model.tensor import PackedBytes, Tensor
 from wtxtgit.tensors.tensor_bytes import as_numbers, blocks, content_size, numpy_dtype
 from wtxtgit.text.arrays import LazyRows
@@ -74,7 +74,7 @@ class Tensors(_OfCheckpoint[NDArray[Any]]):
         super().__init__(checkpoint, arrays)
 
 
-class LazyTensors(_OfCheckpoint["LazyTensor"]):
+class LazyTensors(_OfCheckpoint["LazyTensor"], OpenFile):
     """The tensors of an open checkpoint by name; each is read when it is indexed.
 
     `format`, `metadata`, `tags` and `notes` are as in `Tensors`.
@@ -141,7 +141,8 @@ def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
     # A file whose content we can't read would look like an empty checkpoint.
     if not named:
         why = "".join(f"; {note.removeprefix(f'{checkpoint.name}: ')}" for note in checkpoint.notes)
-        raise InputError(f"{checkpoint.name}: a {checkpoint.format} file without tensors{why}")
+        why = why.replace(KEY_OPENS, "decryption_key opens them")
+        raise InputError(f"{checkpoint.name}: {checkpoint.format} file without tensors{why}")
     return named
 
 

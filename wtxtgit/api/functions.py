@@ -8,13 +8,14 @@ with wtxtgit.open("model.safetensors") as model:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from warnings import warn
 
 from wtxtgit.api.checkpoints import LazyTensors, Tensors
@@ -25,7 +26,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name, wsum_beside
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import Format
-from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, counted
+from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, WtxtgitError, counted
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
@@ -51,8 +52,26 @@ if TYPE_CHECKING:  # what converts and compares checkpoints is not needed to rea
     from wtxtgit.report.verdict import FileVerdict
 
 File = str | PathLike[str]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
+def _with_hints(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Give errors their hints as notes: what a traceback, and a notebook, shows of them."""
+
+    @wraps(function)
+    def noted(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except WtxtgitError as error:
+            if error.hint is not None:
+                error.add_note(f"hint: {error.hint}")
+            raise
+
+    return noted
+
+
+@_with_hints
 def dump(
     arrays: Mapping[Any, Any],
     path: File,
@@ -102,7 +121,9 @@ def dump(
     hold, and InputError for what the chosen format can't hold.
     """
     target = registry.by_ending(Path(path).suffix)
-    if target is not None and target.write is not None:
+    if target is not None and target.write is None:
+        raise UsageError(f"{shown(Path(path))}: {target.name} files hold no arrays")
+    if target is not None:
         if pending or any(
             x is not None for x in (meta, prev, audit, rows_per_chunk, hmac_key, sign)
         ):
@@ -121,6 +142,7 @@ def dump(
     write_output(Path(path), writer.write_file)
 
 
+@_with_hints
 def dumps(
     arrays: Mapping[Any, Any],
     *,
@@ -138,6 +160,7 @@ def dumps(
     return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
 
+@_with_hints
 def load(
     path: File,
     *,
@@ -178,6 +201,7 @@ def load(
     return _loaded(name, data, opener, payload, wsum, hmac_key, public_keys, options, threads)
 
 
+@_with_hints
 def loads(
     content: Buffer,
     *,
@@ -194,11 +218,13 @@ def loads(
     return _loaded(name, data, _no_member, payload, wsum, hmac_key, public_keys, options, threads)
 
 
-@contextmanager
+@_with_hints
 def open(  # noqa: A001 - the name that json, gzip... have
     path: File, *, decryption_key: bytes | None = None, threads: int | None = None
-) -> Iterator[LazySnapshot | LazyTensors]:
-    """Open a checkpoint of any format, and read from it only what is indexed. Use it in `with`.
+) -> LazySnapshot | LazyTensors:
+    """Open a checkpoint of any format, and read from it only what is indexed.
+
+    Use it in `with`, or call `close`.
 
     `model["W"]` has a `dtype` and a `shape`; `model["W"][128:256]` reads only those rows. In a
     text it decodes and checks only their chunks, and in a detached text it fetches only those.
@@ -219,14 +245,50 @@ def open(  # noqa: A001 - the name that json, gzip... have
         if snapshot.is_damaged:
             _warn_of_damage(name, snapshot)
         if snapshot.is_damaged or not snapshot.is_container:
-            yield snapshot
-            return
+            return snapshot
     _refuse_encrypted(name, data)
     options = ReadOptions(decryption_key=decryption_key)
-    with opened_lazily(name, data, options, threads=threads, indexed=indexed) as checkpoint:
-        yield LazyTensors(checkpoint)
+    with ExitStack() as until:
+        opened = opened_lazily(name, data, options, threads=threads, indexed=indexed)
+        tensors = LazyTensors(until.enter_context(opened))
+        tensors.keep(until.pop_all())
+    return tensors
 
 
+@_with_hints
+def cat(
+    path: File, name: str, *, decryption_key: bytes | None = None, threads: int | None = None
+) -> bytes:
+    """Return one tensor, chunk, member or value of a checkpoint as bytes.
+
+    `path` is as in `load`. `name` is one that `wtxtgit inspect` lists: a tensor's items are given
+    in C order, little-endian; a chunk or member decompressed and decrypted; a value of the metadata
+    as text, or as JSON if it is not a string. Of an index of tars (TARIDX), `name` is a member,
+    STEM.EXT, which is read from the tars beside it.
+
+    Only what has the name is read, and only a text has it verified. Raises UsageError if nothing,
+    or more than one thing, has the name, and otherwise as `open` does.
+    """
+    from wtxtgit.checkpoint import cat as catting
+    from wtxtgit.checkpoint import taridx
+
+    target = _resolved(str(path))
+    known = registry.detected(read_checkpoint(target, threads=threads))
+    if known is not None and known.tar_index is not None:
+        hit = taridx.find(target, name, taridx.folder_of(target))
+        for said in hit.warnings:
+            warn(said, stacklevel=3)
+        return bytes(hit.data)
+    options = ReadOptions(decryption_key=decryption_key)
+    with catting.opened(target, [name], options, threads=threads) as (found,):
+        if found.value is None:
+            return b"".join(found.blocks())
+        if isinstance(found.value, str):
+            return found.value.encode("utf-8", "surrogatepass")
+        return json.dumps(found.value).encode()
+
+
+@_with_hints
 def finalize(
     path: File,
     *,
@@ -250,6 +312,7 @@ def finalize(
     return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
 
 
+@_with_hints
 def verify(
     path: File,
     *,
@@ -287,6 +350,7 @@ def verify(
     return verify_data(name, data, asked, threads=threads)
 
 
+@_with_hints
 def diff(
     before: File, after: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> DiffReport:
@@ -301,6 +365,7 @@ def diff(
     return compared(_resolved(str(before)), _resolved(str(after)), options, threads=threads)
 
 
+@_with_hints
 def convert(
     source: File,
     out: File,
@@ -345,6 +410,7 @@ def convert(
     )
 
 
+@_with_hints
 def salvage(
     path: File, out: File | None = None, *, hmac_key: bytes | None = None
 ) -> ContainerRecovery:
@@ -434,7 +500,7 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",
         DamageWarning,
-        # Three frames up to the caller: this function, `open`, and contextlib's `__enter__`.
+        # Three frames up to the caller: this function, `open`, and what gives errors their hints.
         stacklevel=4,
     )
 

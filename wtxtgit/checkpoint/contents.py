@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # a diff of two files does without all that reads texts
 _READ_TIMES = 4
 """Times its size that tensors of a file may have: those of a hostile one may all span all of it."""
 _LEAST_READ = 64 * 1024 * 1024
+KEY_OPENS = "--key F opens them"
+"""What the command line has for encrypted parts."""
 NATIVE = "wtxt"
 NATIVE_ELEMENTS = {
     "|b1": "bool",
@@ -273,7 +275,7 @@ def _of_file(
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: not a known checkpoint: {reason}")
     if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
-        notes.append(f"{name}: parts are encrypted, --key F opens them")
+        notes.append(f"{name}: parts are encrypted, {KEY_OPENS}")
     return Checkpoint(
         name,
         description.format,

@@ -383,7 +383,7 @@ def _read(
     if not sources and not unfit:
         encrypted = any(part.is_encrypted for part in description.parts)
         hint = "--key F decrypts the encrypted parts" if encrypted else None
-        raise InputError(f"{name}: a {description.format} file without tensors", hint=hint)
+        raise InputError(f"{name}: {description.format} file without tensors", hint=hint)
     return description, sources, dropped, unfit
 
 

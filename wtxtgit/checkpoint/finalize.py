@@ -38,6 +38,10 @@ class Finalized(JsonObject):
     merkle_prev: bytes
     merkle_this: bytes
 
+    def __repr__(self) -> str:
+        root = self.merkle_this.hex()[:12]
+        return f"<Finalized {self.output}: generation {self.gen}, root {root}...>"
+
 
 def finalize(
     file: Path,

@@ -63,6 +63,21 @@ class ContainerRecovery(JsonObject):
     dropped: tuple[str, ...] = ()
     output: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<ContainerRecovery {self._said()}>"
+
+    def _said(self) -> str:
+        counts = ", ".join(f"{self.count(one)} {one}" for one in TensorState if self.count(one))
+        return f"{self.path}: {self.format}, {self.state}, {counts or 'no tensors'}"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the tensors as HTML, for IPython."""
+        from wtxtgit.model.notebook import shape_of, table
+
+        rows = ((t.name, t.dtype, shape_of(t.shape), t.state, t.why) for t in self.tensors)
+        columns = ("tensor", "dtype", "shape", "state", "why")
+        return table(self._said(), columns, rows, len(self.tensors))
+
     def count(self, state: TensorState) -> int:
         """Return the number of tensors in a state."""
         return sum(tensor.state is state for tensor in self.tensors)

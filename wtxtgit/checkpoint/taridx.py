@@ -17,7 +17,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.open import file_of, is_blob, is_url, open_target, public_name, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.tar_index import SHARD_ENDING, Tar, TarIndex
-from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
+from wtxtgit.errors import CheckError, FormatError, InputError, UsageError, counted
 from wtxtgit.io.files import failures, shown, view_file, write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, write_all
@@ -116,7 +116,7 @@ def find(target: str, name: str, folder: Path) -> Hit:
     if not members:
         raise CheckError(
             f'{shown_name(target)}: no row for "{shown(name)}" leads to it '
-            f"in the {len(shards)} shards in {shown(folder)}",
+            f"in {counted(len(shards), 'shard')} in {shown(folder)}",
             hint=f"wtxtgit taridx verify {shlex.quote(shown_name(target))} "
             f"--shards {shlex.quote(shown(folder))} lists all problems",
         )

@@ -159,6 +159,7 @@ def print_report(report: AuditReport) -> None:
     if report.findings:
         print_line()
         print_table(("kind", "what to do"), list(hints(report.findings).items()))
+        print_line()
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     if report.signers:
         print_line(f"trusted: {', '.join(report.signers)}")

@@ -165,7 +165,7 @@ def _configured_limit() -> int | None:
     return configured if configured >= 0 else None
 
 
-GOOD, BAD, LOOK, QUIET = "32", "31", "33", "36"
+GOOD, BAD, LOOK, QUIET, BOLD = "32", "31", "33", "36", "1"
 """SGR parameters: green, red, yellow, cyan."""
 _END = "\x1b[0m"
 

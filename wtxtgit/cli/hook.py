@@ -98,10 +98,11 @@ def _push_payload(
         return 0
     sent = push_commits(repo, lambda: store_url.chosen(repo, remote), tips, known)
     for text in sent.lacking:
+        here = os.path.relpath(os.fsdecode(text.path), environment.git_prefix() or ".")
         complain(
             f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} of its data missing both "
             f"here and at {sent.remote}",
-            "wtxtgit add PATH puts the data into the store again",
+            f"git add --renormalize -- {shlex.quote(here)} puts the data into the store again",
         )
     if sent.chunks and not as_json:
         note(f"{counted(sent.chunks, 'chunk')} of payload sent to {sent.remote}")

@@ -358,7 +358,7 @@ def _listed(problems: Sequence[Problem]) -> str:
 def _about_file(file: FileVerdict) -> str:
     parts = [file.format]
     if file.arrays is not None:
-        parts.append(f"{len(file.arrays)} arrays")
+        parts.append(counted(len(file.arrays), "array"))
     if file.records is not None:
         parts.append(counted(len(file.records), "record"))
     if file.delta is not None:

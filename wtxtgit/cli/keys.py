@@ -114,7 +114,7 @@ def list_keys(as_json: bool) -> None:
     elif listed:
         words = {True: "yes", False: "no", None: "?"}
         rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in listed]
-        print_table(("key", "fingerprint", "keyid", "passphrase"), rows)
+        print_table(("key", "fingerprint", "keyid", "passphrase"), rows, whole=("fingerprint",))
     else:
         print_line("no keys; wtxtgit key new makes one")
 
@@ -290,7 +290,8 @@ def list_signers(as_json: bool) -> None:
         print_json(report)
     elif report.signers:
         rows = [(s.principal, s.fingerprint, s.keyid, s.comment) for s in report.signers]
-        print_table(("principal", "fingerprint", "keyid", "comment"), rows)
+        print_table(("principal", "fingerprint", "keyid", "comment"), rows, whole=("fingerprint",))
+        print_line()
         print_line(f"threshold: {report.threshold}")
     else:
         print_line("no signers; wtxtgit signers add PRINCIPAL KEY adds one")

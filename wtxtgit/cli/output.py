@@ -15,13 +15,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.environment import BAD, LOOK, WORDS, coloured, has_colours, with_first_word
+from wtxtgit.cli.environment import (
+    BAD,
+    BOLD,
+    LOOK,
+    WORDS,
+    coloured,
+    has_colours,
+    with_first_word,
+)
 from wtxtgit.errors import clipped, escaped
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
@@ -33,8 +42,8 @@ _GAP = 3
 """Characters that a column takes beside its cells, for whether a table is split."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
-_MOST_FOLDED = 500
-"""Rows up to which a terminal's table is folded, which takes milliseconds a row."""
+_MOST_FOLDED = 20_000
+"""Rows up to which a terminal's table is folded; of more, nobody reads them there."""
 _MOST_WORD = 200
 """Characters of a word that a screen shows."""
 _ENDLESS = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
@@ -42,8 +51,10 @@ _PIECES = 1 << 16
 """Pieces that are kept until they are written."""
 _PATIENCE = 1.0
 """Seconds without a word."""
-_FIGURES = 30
-"""Columns beside a bar: bytes of all bytes, bytes per second."""
+_FIGURES = 46
+"""Characters beside a bar: bytes of all bytes, bytes per second, time left."""
+_LEAST_LABEL = 12
+_SHORTEST_BAR, _LONGEST_BAR = 10, 40
 
 
 def print_json(value: object) -> None:
@@ -69,13 +80,15 @@ def print_table(
     rows: Sequence[Sequence[str]],
     *,
     right: Sequence[str] = (),
+    whole: Sequence[str] = (),
     split: int | None = None,
 ) -> None:
     """Print rows under `columns`; those named in `right` are aligned to the right.
 
-    On a screen too narrow for all columns those from number `split` on
-    follow in tables of their own, as many to each as fit, with the first
-    column again.
+    On a screen, columns in which nothing stands are left out. Where it is too
+    narrow for all columns, those from number `split` on follow in tables of
+    their own, as many to each as fit, with the first column again; what is
+    in the columns named in `whole` is not folded.
     """
     # Before widths are taken: what is escaped is longer.
     cells = [[escaped(cell) for cell in row] for row in rows]
@@ -83,11 +96,25 @@ def print_table(
     is_shown = is_terminal or environment.pager_in_use()
     if is_shown:
         cells = [[_ENDLESS.sub(_clipped, cell) for cell in row] for row in cells]
+        told = [n for n in range(len(columns)) if n == 0 or any(row[n] for row in cells)]
+        split = None if split is None else sum(n < split for n in told)
+        columns = [columns[n] for n in told]
+        split = None if split == len(columns) else split
+        cells = [[row[n] for n in told] for row in cells]
     if is_terminal and len(rows) <= _MOST_FOLDED:
-        # In a pipe nobody needs rich.
+        # In a pipe nobody needs it.
         from wtxtgit.cli.terminal_table import print_folded
 
-        print_folded(columns, cells, right, split, _colours_of(columns))
+        print_folded(
+            columns,
+            cells,
+            right=right,
+            whole=whole,
+            split=split,
+            room=_screen(),
+            titles=BOLD if has_colours(sys.stdout) else None,
+            colour_of=_colours_of(columns),
+        )
         return
     # Lines of the longest names are wrapped by who shows them.
     name = max(_LEAST_NAME, _screen() // 2)
@@ -146,25 +173,26 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[
         ]
         aligned[-1] = aligned[-1].rstrip()
         # After cells are padded: colours take no room.
-        shown = aligned if n == 0 else [colour_of(c, cell) for c, cell in enumerate(aligned)]
-        print("  ".join(shown).rstrip())
+        if n:
+            aligned = [coloured(cell, colour_of(c, cell)) for c, cell in enumerate(aligned)]
+        print("  ".join(aligned).rstrip())
 
 
-def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str]:
-    """What gives a cell of a column its colour, where there are colours."""
+def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str | None]:
+    """The colour of a column's cell, where there are colours and it has one."""
     if not has_colours(sys.stdout):
-        return lambda _column, cell: cell
+        return lambda _column, _cell: None
     severe: frozenset[str] = frozenset()
     if "risk" in columns:
         from wtxtgit.report.review import SEVERE
 
         severe = frozenset(map(str, SEVERE))
 
-    def colour_of(column: int, cell: str) -> str:
+    def colour_of(column: int, cell: str) -> str | None:
         word = cell.strip()
         if columns[column] == "risk" and word:
-            return coloured(cell, BAD if word in severe else LOOK)
-        return coloured(cell, WORDS.get(word))
+            return BAD if word in severe else LOOK
+        return WORDS.get(word)
 
     return colour_of
 
@@ -313,28 +341,43 @@ class _Bar:
 
     def _start(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            FileSizeColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TransferSpeedColumn,
-        )
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
         console = Console(stderr=True)
+        label = clipped(escaped(self._label), max(console.width * 5 // 8, _LEAST_LABEL))
+        room = console.width - len(label) - 1
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-        if self._total is None:
-            columns += [FileSizeColumn(), TransferSpeedColumn()]
-        else:
-            width = console.width - len(self._label) - _FIGURES
-            columns += [BarColumn(min(max(width, 1), 40)), DownloadColumn(), TransferSpeedColumn()]
+        if self._total and (bar := min(room - _FIGURES - 1, _LONGEST_BAR)) >= _SHORTEST_BAR:
+            columns.append(BarColumn(bar, "bright_black", "green", "green"))
+            room -= bar + 1
+        columns.append(TextColumn("{task.fields[told]}", markup=False))
         shown = Progress(*columns, console=console, transient=True)
-        task = shown.add_task(self._label, total=self._total, completed=self._done)
+        told = partial(self._told, room)
+        task = shown.add_task(label, total=self._total, completed=self._done, told=told())
+        # What git left on the line goes.
+        sys.stderr.write("\r" + " " * (console.width - 1) + "\r")
         shown.start()
-        self._show = lambda done: shown.update(task, completed=done)
+        self._show = lambda done: shown.update(task, completed=done, told=told())
         self._stop = shown.stop
+
+    def _told(self, room: int) -> str:
+        """Bytes, how many a second, and the time left, as much of it as there is room for."""
+        from wtxtgit.report.figures import size
+
+        rate = self._done / (time.monotonic() - self._since)
+        done = size(self._done)
+        parts = [done, f"{size(int(rate))}/s"]
+        if self._total:
+            left = int(max(self._total - self._done, 0) / max(rate, 1))
+            most = f"{done} of {size(max(self._total, self._done))}"
+            parts = [
+                most if len(most) <= room else done,
+                parts[1],
+                f"{left // 60}:{left % 60:02} left",
+            ]
+        while len(parts) > 1 and len(", ".join(parts)) > room:
+            parts.pop(1)
+        return ", ".join(parts)
 
 
 _bars: list[_Bar] = []

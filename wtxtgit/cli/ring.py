@@ -344,6 +344,6 @@ def pull(
     if is_printed(pulled, as_json):
         return
     follows = "" if pulled.follows is None else f", follows {pulled.follows}"
-    parts = "" if pulled.parts is None else f", {len(pulled.parts)} parts"
+    parts = "" if pulled.parts is None else f", {counted(len(pulled.parts), 'part')}"
     print_line(f"generation {pulled.gen}{parts}, signature {pulled.signature.value}{follows}")
     print_line(f"written to {pulled.output}")

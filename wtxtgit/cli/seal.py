@@ -150,7 +150,9 @@ def print_sealed(report: SealReport) -> None:
             f"{sealed.action:9} {os.fsdecode(sealed.path)}  generation {sealed.gen}, {shown}{came}"
         )
     if report.sealed and not changed:
-        print_line(f"all {len(report.sealed)} are already sealed")
+        (first, *others) = report.sealed
+        which = f"all {len(report.sealed)} are" if others else f"{os.fsdecode(first.path)} is"
+        print_line(f"{which} already sealed")
 
 
 def print_countersigned(report: SealReport) -> None:
@@ -242,6 +244,7 @@ def print_report(report: CheckReport, here: str) -> None:
             for f in report.files
         ]
         print_table(("path", "state", "size"), rows, right=("size",))
+        print_line()
     elsewhere = {file.path for file in report.files}
     for finding in report.findings:
         if finding.path not in elsewhere:
@@ -251,8 +254,8 @@ def print_report(report: CheckReport, here: str) -> None:
         todo = dict.fromkeys(
             (one.kind, hint(one, report.occasion, here)) for one in report.findings
         )
-        print_line()
         print_table(("kind", "what to do"), list(todo))
+        print_line()
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     for told in report.notes:
         print_line(f"note: {told}")

@@ -322,9 +322,11 @@ def doctor(fix: bool, as_json: bool) -> int:
     print_table(
         ("", "check", "found"), [(str(c.level), c.name, c.message) for c in diagnosis.checks]
     )
-    for check in diagnosis.checks:
-        if check.level is not Level.OK and check.fix:
-            print_line(f"{check.name}: {check.fix}")
+    todo = [one for one in diagnosis.checks if one.level is not Level.OK and one.fix]
+    if todo:
+        print_line()
+    for check in todo:
+        print_line(f"{check.name}: {check.fix}")
     if not fix and any(c.fixable and c.level is not Level.OK for c in diagnosis.checks):
         print_line("wtxtgit doctor --fix fixes what it can")
     return 0 if diagnosis.ok else 1

@@ -101,7 +101,7 @@ def verify(as_json: bool) -> int:
         if verdict.damaged:
             complain(
                 f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
-                "wtxtgit store repack sets them aside, wtxtgit fetch fetches lost chunks",
+                "wtxtgit store repack sets them aside, then wtxtgit fetch fetches lost chunks",
             )
         else:
             print_line(
@@ -315,7 +315,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
 
     repo = discover()
     revisions, paths = revisions_and_paths(repo, words)
-    with progress("import", None) as advance:
+    with progress("importing", None) as advance:
         done = import_objects(
             repo,
             revisions or ["HEAD"],
@@ -338,7 +338,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
                 )
                 for one in done.objects
             ]
-            print_table(columns, rows, right=("size",))
+            print_table(columns, rows, right=("size",), whole=("blob",))
             print_line()
         # A hint once, after the last one that it helps.
         last = {lack.why: lack for lack in done.lacking}

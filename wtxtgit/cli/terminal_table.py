@@ -9,13 +9,13 @@ of title and value.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, zip_longest
 
-from rich import box
 from rich.cells import cell_len, chop_cells
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from wtxtgit.cli.environment import coloured
 
 GAP = 2
 """Characters between two columns."""
@@ -26,34 +26,46 @@ _LEAST_NAME = 24
 _AFTER = re.compile(r"[^./_:,;-]*[./_:,;-]+|[^./_:,;-]+")
 """Pieces of a name, each with the punctuation behind it."""
 
+_MOST_TABLES = 3
+"""Tables of one list; where it takes more, rows are better told line by line."""
+_RULE = "\u2500"
+
 Row = Sequence[str]
-ColourOf = Callable[[int, str], str]
+ColourOf = Callable[[int, str], str | None]
+"""The colour of a column's cell, if it has one."""
 
 
 def print_folded(
     columns: Row,
     rows: Sequence[Row],
+    *,
     right: Sequence[str],
+    whole: Sequence[str],
     split: int | None,
+    room: int,
+    titles: str | None,
     colour_of: ColourOf,
 ) -> None:
-    """Print rows under `columns` so that no line is longer than the terminal's."""
-    console = Console()
-    tables = list(_tables(columns, rows, right, split, console.width))
+    """Print rows under `columns` so that no line is longer than `room`, the terminal's.
+
+    Columns named in `right` or `whole` are not folded; `titles` is the colour of titles.
+    """
+    is_fixed = [name in right or name in whole for name in columns]
+    tables = list(_tables(columns, rows, is_fixed, split, room))
     if not tables:
-        _print_line_by_line(console, columns, rows, colour_of)
+        _print_line_by_line(columns, rows, room, colour_of)
     for n, (chosen, widths) in enumerate(tables):
         if n:
-            console.print()
-        _print_table(console, columns, rows, right, chosen, widths, colour_of)
+            print()
+        shown = [(columns, lambda _column, _cell: titles), *((row, colour_of) for row in rows)]
+        _print_table(shown, [name in right for name in columns], chosen, widths)
 
 
 def _tables(
-    columns: Row, rows: Sequence[Row], right: Sequence[str], split: int | None, room: int
+    columns: Row, rows: Sequence[Row], is_fixed: Sequence[bool], split: int | None, room: int
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Which columns stand in which table, and how wide; nothing if the screen is too narrow."""
     widest = [max(cell_len(row[n]) for row in (columns, *rows)) for n in range(len(columns))]
-    is_fixed = [name in right for name in columns]
 
     def fitted(chosen: list[int], least: int) -> list[int] | None:
         return _fitted([widest[n] for n in chosen], [is_fixed[n] for n in chosen], room, least)
@@ -64,18 +76,27 @@ def _tables(
         if together is not None:
             yield every, together
         return
-    groups: list[list[int]] = [every[:split]]
-    for n in every[split:]:
-        beside = [*groups[-1], n]
-        if len(groups) > 1 and fitted(beside, _LEAST_NAME) is not None:
+    # The name alone is no table.
+    first = [] if split == 1 else [every[:split]]
+    others = every[split:]
+    groups: list[list[int]] = []
+    for n in others:
+        beside = [*groups[-1], n] if groups else []
+        if beside and fitted(beside, _LEAST_NAME) is not None:
             groups[-1] = beside
         else:
             groups.append([0, n])
+    # As many in each as in the others: the last one is not to have a single column.
+    each = [len(others) * n // len(groups) for n in range(len(groups) + 1)]
+    even = [[0, *others[a:b]] for a, b in pairwise(each)]
+    if all(fitted(group, _LEAST_NAME) is not None for group in even):
+        groups = even
     # A table for each value would repeat the names again and again.
-    if len(groups) > 2 and all(len(group) == 2 for group in groups[1:]):
+    if len(groups) > 1 and all(len(group) == 2 for group in groups):
         return
+    groups = first + groups
     fits = [fitted(group, _LEAST_FOLDED) for group in groups]
-    if None not in fits:
+    if None not in fits and len(groups) <= _MOST_TABLES:
         yield from ((group, fit) for group, fit in zip(groups, fits, strict=True) if fit)
 
 
@@ -98,44 +119,48 @@ def _fitted(widest: list[int], is_fixed: list[bool], room: int, least: int) -> l
 
 
 def _print_table(
-    console: Console,
-    columns: Row,
-    rows: Sequence[Row],
-    right: Sequence[str],
-    chosen: list[int],
-    widths: list[int],
-    colour_of: ColourOf,
+    rows: Sequence[tuple[Row, ColourOf]],
+    is_right: Sequence[bool],
+    chosen: Sequence[int],
+    widths: Sequence[int],
 ) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
-    for n, width in zip(chosen, widths, strict=True):
-        title = Text("\n".join(folded(columns[n], width)))
-        table.add_column(
-            title, justify="right" if columns[n] in right else "left", no_wrap=True, width=width
-        )
-    for row in rows:
-        table.add_row(
-            *(
-                Text.from_ansi(colour_of(n, "\n".join(folded(row[n], width))))
-                for n, width in zip(chosen, widths, strict=True)
-            )
-        )
-    console.print(table)
+    """Print rows, of which the first one has the titles."""
+    for number, (row, colour_of) in enumerate(rows):
+        pieces = [folded(row[n], width) for n, width in zip(chosen, widths, strict=True)]
+        # Of the whole cell, whatever one of its lines says.
+        colours = [colour_of(n, row[n]) for n in chosen]
+        for line in zip_longest(*pieces, fillvalue=""):
+            cells = []
+            for n, text, width, colour in zip(chosen, line, widths, colours, strict=True):
+                gap = " " * (width - cell_len(text))
+                shown = coloured(text, colour) if text else ""
+                cells.append(gap + shown if is_right[n] else shown + gap)
+            print((" " * GAP).join(cells).rstrip())
+        if number == 0:
+            print(_rule() * (sum(widths) + GAP * (len(widths) - 1)))
 
 
-def _print_line_by_line(
-    console: Console, columns: Row, rows: Sequence[Row], colour_of: ColourOf
-) -> None:
+def _rule() -> str:
+    """What a line below titles is made of, as the terminal's encoding has it."""
+    try:
+        _RULE.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "-"
+    return _RULE
+
+
+def _print_line_by_line(columns: Row, rows: Sequence[Row], width: int, colour_of: ColourOf) -> None:
     titles = max(map(cell_len, columns))
-    room = max(console.width - titles - GAP, 1)
+    room = max(width - titles - GAP, 1)
     for number, row in enumerate(rows):
         if number:
-            console.print()
+            print()
         for n, cell in enumerate(row):
             # An empty cell needs its line no more than its column.
             for i, line in enumerate(folded(cell, room) if cell else ()):
                 title = "" if i else columns[n]
-                shown = Text(title + " " * (titles - cell_len(title) + GAP))
-                console.print(shown + Text.from_ansi(colour_of(n, line)), soft_wrap=True)
+                gap = " " * (titles - cell_len(title) + GAP)
+                print(title + gap + coloured(line, colour_of(n, cell)))
 
 
 def folded(text: str, width: int) -> list[str]:

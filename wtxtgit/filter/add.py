@@ -196,28 +196,25 @@ class _AddWork:
 
     def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:
         """Write the blob of a file with this content."""
-        from wtxtgit.filter.clean import clean, clean_keeping
+        from wtxtgit.filter.clean import clean, clean_detached
 
-        is_detached = path in self.detached
-        if is_detached:
-            cleaned = clean_keeping(
-                data,
-                partial(self._keeping, path),
-                threads=self.threads,
-                progress=self.progress,
-            )
+        after: list[bytes] = []
+        reading = text = None
+        if path in self.detached:
+            with self._keeping(path) as keep:
+                cleaned = clean_detached(data, keep, threads=self.threads, progress=self.progress)
+                writer = cleaned.writer
+                if writer is not None and writer.is_detached:
+                    text = spooled(writer.stream())
+                    # The file itself is no longer needed, and leaving the block waits for the disk.
+                    reading = in_background(lambda: after.append(self._digest(descriptor)))
         else:
             cleaned = clean(data, threads=self.threads, progress=self.progress)
-        writer = cleaned.writer
-        after: list[bytes] = []
-        reading = None
-        if writer is not None and writer.is_detached:
+            writer = cleaned.writer
+        if writer is not None and text is not None:
             from wtxtgit.filter.proved import ProvedTexts
             from wtxtgit.remotes.payload.on_demand import FetchedPayload
 
-            text = spooled(writer.stream())
-            # The file itself is no longer needed for this.
-            reading = in_background(lambda: after.append(self._digest(descriptor)))
             oid = self.pack.add(PlainContent(text))
             proved = ProvedTexts(lambda: self.known)
             proved.put_kept(pieces(text), FetchedPayload.of(self.repo), writer.payload())
@@ -231,7 +228,7 @@ class _AddWork:
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored unchanged", None)
             return oid
-        self.contents.append((digest, len(data), oid, not is_text(data), is_detached))
+        self.contents.append((digest, len(data), oid, not is_text(data), path in self.detached))
         if writer is not None and not writer.is_detached:
             self.facts[oid] = written_facts(writer)
         return oid

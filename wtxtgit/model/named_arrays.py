@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
-from typing import Any, Protocol, TypeVar
-
-from wtxtgit.errors import MAX_NAME, clipped, escaped
-
-_MOST_ROWS = 100
+from contextlib import ExitStack
+from typing import Any, Protocol, Self, TypeVar
 
 
 class Shaped(Protocol):
@@ -47,16 +43,37 @@ class NamedArrays(Mapping[str, _T]):
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """Return a table of the first arrays as HTML, for IPython; escapes the names, which are
-        untrusted.
-        """
-        rows = []
-        for name, array in list(self._arrays.items())[:_MOST_ROWS]:
-            shape = " x ".join(map(str, array.shape)) or "scalar"
-            cells = (escaped(clipped(name, MAX_NAME)), str(array.dtype), shape)
-            rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
-        more = len(self) - len(rows)
-        rows += [f"<td colspan=3>and {more} more</td>"] if more else []
-        lines = "".join(f"<tr>{row}</tr>" for row in rows)
-        head = "<tr><th>name</th><th>dtype</th><th>shape</th></tr>"
-        return f"<p>{escape(self._title())}</p><table>{head}{lines}</table>"
+        """Return a table of the first arrays as HTML, for IPython."""
+        from wtxtgit.model.notebook import shape_of, table
+
+        rows = ((name, one.dtype, shape_of(one.shape)) for name, one in self._arrays.items())
+        return table(self._title(), ("name", "dtype", "shape"), rows, len(self))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what IPython completes `arrays["` with."""
+        return list(self._arrays)
+
+
+class OpenFile:
+    """What reads from a file that stays open: use it in `with`, or call `close`.
+
+    What nobody refers to any more closes itself.
+    """
+
+    _until: ExitStack | None = None
+
+    def keep(self, until: ExitStack) -> None:
+        """Take what is to be closed."""
+        self._until = until
+
+    def close(self) -> None:
+        """Close the file; arrays that were read stay."""
+        until, self._until = self._until, None
+        if until is not None:
+            until.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

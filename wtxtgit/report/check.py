@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from wtxtgit.errors import counted
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.audit import FROM_LFS, ODD_CHECKPOINT, PULL, Finding, WithFindings, pasted
 
@@ -117,6 +118,6 @@ class CheckReport(WithFindings, JsonObject):
 def totals(report: CheckReport) -> str:
     """What was checked, and with what outcome."""
     return (
-        f"{len(report.files)} files checked, {len(report.errors)} errors, "
-        f"{len(report.warnings)} warnings"
+        f"{counted(len(report.files), 'file')} checked, {counted(len(report.errors), 'error')}, "
+        f"{counted(len(report.warnings), 'warning')}"
     )

@@ -415,8 +415,34 @@ class DiffReport(JsonObject):
     parts: tuple[PartChange, ...] = ()
 
     def __repr__(self) -> str:
+        return f"<DiffReport: {self._totals()}>"
+
+    def _totals(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in self.summary.counts.items() if n)
-        return f"<DiffReport: {counts or 'no tensors'}, {len(self.metadata)} of metadata>"
+        return f"{counts or 'no tensors'}, {len(self.metadata)} of metadata"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the tensors that differ as HTML, for IPython."""
+        from wtxtgit.model.notebook import shape_of, table
+
+        others = (TensorStatus.REMOVED, TensorStatus.ADDED, TensorStatus.RENAMED)
+        differing = [*self.by_change(), *self.of(*others)]
+        rows = (
+            (
+                one.name,
+                one.status,
+                one.dtype,
+                shape_of(one.shape),
+                f"{one.change.relative_l2:.3g}"
+                if isinstance(one.change, Numbers) and one.change.relative_l2 is not None
+                else "",
+                "; ".join(concern.message for concern in one.concerns),
+            )
+            for one in differing
+        )
+        columns = ("tensor", "status", "dtype", "shape", "relative change", "risks")
+        title = f"{self.a} -> {self.b}: {self._totals()}"
+        return table(title, columns, rows, len(differing))
 
     @property
     def format(self) -> dict[str, str]:

@@ -113,8 +113,20 @@ class FileVerdict(JsonObject):
     failure: WtxtgitError | None = None
 
     def __repr__(self) -> str:
+        return f"<FileVerdict {self._said()}>"
+
+    def _said(self) -> str:
         said = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
-        return f"<FileVerdict {self.path}: {self.format}, {said}>"
+        return f"{self.path}: {self.format}, {said}"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the problems as HTML, for IPython."""
+        from wtxtgit.model.notebook import table
+
+        problems = [("error", one) for one in self.errors]
+        problems += [("warning", one) for one in self.warnings]
+        rows = ((severity, one.kind, one) for severity, one in problems)
+        return table(self._said(), ("", "kind", "problem"), rows, len(problems))
 
     @property
     def ok(self) -> bool:

@@ -420,7 +420,7 @@ def _lacking(
     }
     if found and not options.reads_pointers:
         raise CheckError(
-            f"{len(found)} of the contents are pointers of git-lfs, not files",
+            f"contents that are pointers of git-lfs, not files: {len(found):,}",
             hint="--from-lfs converts the files that they point to",
         )
     objects = LfsObjects(repo)

@@ -63,6 +63,12 @@ def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
     Values that are not arrays of a framework, such as lists and numbers, are converted by numpy.
     Raises UsageError, with the name, for a dtype that can't be stored and for duplicate names.
     """
+    if not isinstance(arrays, Mapping):
+        has_state = callable(getattr(arrays, "state_dict", None))
+        raise UsageError(
+            f"arrays have to be given by name, in a mapping, not as {type(arrays).__name__}",
+            hint="its state_dict() is one" if has_state else '{"W": w} is one',
+        )
     named: dict[str, NumpyArray] = {}
     for name, value in _leaves(arrays, "", 0, Mapping):
         if name in named:

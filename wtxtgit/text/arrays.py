@@ -30,7 +30,7 @@ from wtxtgit.model.array import (
     rows_for,
 )
 from wtxtgit.model.findings import Problem
-from wtxtgit.model.named_arrays import NamedArrays
+from wtxtgit.model.named_arrays import NamedArrays, OpenFile
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
@@ -159,7 +159,7 @@ class _DamagedArray(LazyArray):
         return chunks_of(self._text, self._index, first, end)
 
 
-class LazySnapshot(NamedArrays[LazyArray]):
+class LazySnapshot(NamedArrays[LazyArray], OpenFile):
     """A text that is indexed at once, but decoded only where it is asked for.
 
     What is decoded is checked against its chunk's hashes. The root, and with it names and shapes,

@@ -41,7 +41,7 @@ from wtxtgit.model.array import (
     PayloadState,
 )
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.findings import Problem, Problems
+from wtxtgit.model.findings import Problem, Problems, total
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import BLOCK_BYTES, cut, grouped, whole_blocks
@@ -435,6 +435,22 @@ class TextReport:
     authenticated: bool = False
     layout: Layout | None = None
     payload: PayloadState | None = None
+
+    def __repr__(self) -> str:
+        return f"<TextReport: {self._said()}>"
+
+    def _said(self) -> str:
+        said = "ok" if self.ok else f"not ok, {counted(total(self.problems), 'problem')}"
+        meta = self.index.meta
+        gen = "" if meta is None else f"generation {meta.gen}, "
+        return f"{gen}{counted(len(self.index.arrays), 'array')}, {said}"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the problems as HTML, for IPython."""
+        from wtxtgit.model.notebook import table
+
+        rows = ((one.kind, one) for one in self.problems)
+        return table(self._said(), ("kind", "problem"), rows, len(self.problems))
 
     @property
     def ok(self) -> bool:

@@ -1,9 +1,8 @@
 """Checks of FOLD files, in the order of trust: limits, hashes, parity, content.
 
-First what the index says, held against chunk headers and itself; nothing there
-reads a payload. A payload is decoded only if its hashes hold, or parity made
-them hold. Hash, CRC and decoder go through a payload together, block by block.
-Spec: `docs/spec/fold.md`, "Checks".
+First what the index says is compared with chunk headers and with itself, without reading payloads.
+A payload is decoded only if its hashes hold, or if parity repaired it so that they hold. Hash, CRC
+and decoder process a payload together, block by block. Spec: `docs/spec/fold.md`, "Checks".
 """
 
 from __future__ import annotations
@@ -54,13 +53,12 @@ HEADER_FIELDS = (
     ("ecc_len", 28),
 )
 """Integers that a chunk header and the index both have, and where the header has them."""
-# Longest JSON chunk that is parsed, in bytes once decoded: the rest of the check goes through it
-# block by block.
+# Longest JSON chunk that is parsed, in decoded bytes: the other checks process it block by block.
 MAX_JSON_CHUNK = 16 * 1024 * 1024
-# Blocks of a chunk whose parity is checked although its hash holds: making parity is far slower
-# than hashing, and a writer that makes it wrongly does so from the first block on.
+# How many blocks of an intact chunk have their parity checked: computing parity is far slower than
+# hashing, and a writer that computes it wrongly does so from the first block on.
 PARITY_BLOCKS = 16
-# The same of all chunks together: a file may have a million of them.
+# The same for all chunks together: a file may have a million of them.
 MAX_PARITY_BLOCKS = 4096
 
 _VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
@@ -96,17 +94,17 @@ def check(container: Fold, options: ReadOptions) -> Findings:
             container.index_start,
         )
     if options.integrity_key is not None and keyed:
-        # One keyed hash a chunk, and the one over the metadata: anything less proves a part.
+        # A keyed hash for each chunk, and one over the metadata: anything less proves only a part.
         findings.authenticated = all(keyed) and len(keyed) > len(container.chunks)
     return findings
 
 
 def _check_index(fold: Fold, findings: Findings) -> None:
-    """What readers want of the index as a whole."""
+    """Check what readers require of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
     if fold.has_repeated_keys:
-        # Of a key that is there twice readers see one value: the other is out of reach.
+        # Readers see only one value of a repeated key: the other is out of reach.
         findings.error(f"index repeats a key at byte {offset}", "index", offset)
     if index.get("format") != FORMAT:
         findings.error('format of the index is not "fold"', "format", offset)
@@ -123,7 +121,7 @@ def _check_index(fold: Fold, findings: Findings) -> None:
 
 
 def _check_layout(fold: Fold, findings: Findings) -> None:
-    """Check for bytes that no part has, and warn of bytes that two parts have."""
+    """Check for bytes that belong to no part, and warn of bytes that belong to two."""
     # The index (None) comes before the chunks that start where it does.
     parts: list[tuple[int, int, int, FoldChunk | None]] = [
         (fold.index_start, 0, fold.index_end, None)
@@ -134,7 +132,7 @@ def _check_layout(fold: Fold, findings: Findings) -> None:
     for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
         what = "index" if chunk is None else f"chunk {quoted(chunk.name)}"
         if chunk is not None and start in places:
-            # Of equal names it would decide which one readers find.
+            # For equal names it would decide which one readers find.
             findings.error(f"{what} is listed more than once", "offset", start, chunk)
         elif start < reached:
             findings.warn(f"{what} overlaps what is before it", "offset", start, chunk)
@@ -153,7 +151,7 @@ def _check_layout(fold: Fold, findings: Findings) -> None:
 
 
 def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
-    """Hold a chunk's header against the index."""
+    """Compare a chunk's header with the index."""
     entry, at = chunk.entry, chunk.offset
     if entry.get("ctype") != chunk.ctype_text:
         findings.error(
@@ -183,7 +181,7 @@ def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
             at,
             chunk,
         )
-    # The original writer binds an encrypted chunk to its name.
+    # The original writer binds the encryption of a chunk to its name.
     if chunk.encrypted and entry.get("aad", chunk.name) != chunk.name:
         findings.error("aad in the index is not the chunk's name", "aad", at, chunk)
     n, algorithm = parity_bytes(chunk.ecc_algo), shown(chunk.ecc_algo)
@@ -202,7 +200,7 @@ def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
 
 
 def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bool | None]:
-    """Check the hashes over hashes; return what becomes of the ones that need a key."""
+    """Check the hashes over hashes; returns the results of those that need a key."""
     metadata, offset = fold.index.get("metadata"), fold.index_start
     keyed: list[bool | None] = []
     if isinstance(metadata, dict):
@@ -232,7 +230,7 @@ def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bo
 
 
 def shown(value: object) -> str:
-    """A value out of the index as a message shows it; it may be anything."""
+    """Format a value of the index for a message; it may be anything."""
     if isinstance(value, str):
         return quoted(value)
     if value is None:
@@ -250,7 +248,7 @@ def _check_chunk_hashes(fold: Fold, hashes: object, findings: Findings) -> None:
         if chunk.name in hashes and hashes[chunk.name] == chunk.entry.get("sha256"):
             continue
         if last[chunk.name] is not chunk:
-            # The original writer keeps one hash a name.
+            # The original writer keeps one hash for each name.
             findings.warn(
                 "chunk_hashes has the hash of a later chunk with the same name",
                 CHUNK_HASHES,
@@ -303,10 +301,10 @@ def _check_merkle_root(fold: Fold, findings: Findings) -> None:
 
 
 class _ChunkCheck:
-    """Checks payloads one after another, and counts what they cost together.
+    """Checks payloads one after another, and counts their total cost.
 
-    `keyed` is what became of the hashes that need a key, `locked` the number
-    of encrypted chunks for which there is none.
+    `keyed` has the results of the hashes that need a key, `locked` is the number of encrypted
+    chunks for which there is no key.
     """
 
     def __init__(self, fold: Fold, options: ReadOptions, findings: Findings) -> None:
@@ -335,7 +333,7 @@ class _ChunkCheck:
         if chunk.encrypted and self._options.decryption_key is None:
             self.locked += 1
         stored = chunk.payload(self._data)
-        # Hashes take in what the decoder has seen, while it is in the processor's cache.
+        # Hash what the decoder has just read, while it is in the processor's cache.
         digests = Digests(stored)
         content, failure = self._decode(stored, chunk, digests)
         verdict = payloads.judged(digests.finish(), chunk, self._options)
@@ -361,11 +359,11 @@ class _ChunkCheck:
                     chunk,
                     kind="ecc",
                 )
-        # Parity of what is whole is checked as well, while it could still be made anew.
+        # Parity of intact payloads is checked too, while it could still be recomputed.
         elif verdict.intact:
             self._check_parity(stored, chunk)
         self._tell_hashes(stored, chunk, digests, verdict)
-        # Content is judged only where hashes hold: damage would be told twice.
+        # Content is judged only if hashes hold: otherwise damage would be reported twice.
         if verdict.intact and failure is not None:
             self._findings.refuse(failure, chunk)
         elif verdict.intact and content is not None:
@@ -374,9 +372,9 @@ class _ChunkCheck:
     def _decode(
         self, stored: ByteView, chunk: FoldChunk, digests: Digests | None
     ) -> tuple[bytes | None, FormatError | None]:
-        """Decode a payload: its content if it is JSON, and why it can't be decoded."""
+        """Decode a payload; returns its content if it is JSON, and why it can't be decoded."""
         if chunk.flags not in (UNCOMPRESSED, ZSTD):
-            return None, None  # told with the rest of the header
+            return None, None  # reported with the rest of the header
         if chunk.encrypted and self._options.decryption_key is None:
             return None, _wrong_locked_length(chunk)
         is_json = chunk.ctype == JSON_CTYPE and chunk.uncomp_len <= MAX_JSON_CHUNK
@@ -425,7 +423,7 @@ class _ChunkCheck:
         )
 
     def _check_parity(self, stored: ByteView, chunk: FoldChunk) -> None:
-        """Warn where parity would not help, as far as the first blocks tell."""
+        """Warn if parity would not help, judged by the first blocks."""
         n = payloads.usable_parity(chunk)
         if not n or self._parity_left < PARITY_BLOCKS:
             return
@@ -459,8 +457,8 @@ class _ChunkCheck:
 
 
 def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
-    """What the lengths of an encrypted chunk say without its key."""
-    # The tag is counted in comp_len; that much is known without the key.
+    """Return what is wrong with an encrypted chunk's lengths, so far as is known without a key."""
+    # comp_len includes the tag; that much is known without the key.
     length = chunk.comp_len - TAG_BYTES
     if length < 0 or (chunk.flags == UNCOMPRESSED and length != chunk.uncomp_len):
         return FormatError(
@@ -473,7 +471,7 @@ def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
 
 
 def _has_constants(content: bytes) -> bool:
-    """Whether a JSON text that was parsed before has NaN or Infinity as values."""
+    """Whether a JSON text that was already parsed has NaN or Infinity as values."""
     if b"NaN" not in content and b"Infinity" not in content:
         return False
     constants: list[str] = []

@@ -1,10 +1,9 @@
 """What a FOLD file says of itself: tensors, chunks that hold files, metadata.
 
-Also of files that were never finalized: a writer that dies before it writes
-the index leaves index_off and index_len 0, and chunks back to back. Names,
-hashes and encryption would have stood in the index; types, lengths and crc32c
-are in the chunk headers.
-Spec: `docs/spec/fold.md`, "What is listed" and "Files that were not finalized".
+Also for files that were never finalized: if a writer dies before it writes the index, index_off and
+index_len are 0, and chunks are back to back. Names, hashes and encryption would have been in the
+index; types, lengths and crc32c are in the chunk headers. Spec: `docs/spec/fold.md`, "What is
+listed" and "Files that were not finalized".
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from wtxtgit.model.tensor import (
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
-# Bytes of all JSON chunks whose values are listed: a comparison holds those of both sides at once.
+# The most bytes of JSON chunks whose values are listed: a comparison holds those of both sides.
 MAX_JSON_CHUNKS = 16 * 1024 * 1024
 OF_THE_WRITING = frozenset(
     {
@@ -65,7 +64,7 @@ OF_THE_WRITING = frozenset(
 
 
 def describe(fold: Fold, options: ReadOptions) -> Description:
-    """What a file says of itself; raises FormatError (limit) for too many names."""
+    """Describe a file; raises FormatError (limit) for too many names."""
     chunks = _SortedChunks(fold, options)
     for chunk in fold.chunks:
         chunks.add(chunk)
@@ -84,7 +83,7 @@ def describe(fold: Fold, options: ReadOptions) -> Description:
 
 
 def _has_own_values(fold: Fold) -> bool:
-    """Whether all of a file can be written again: names are distinct, nothing is closed."""
+    """Whether the whole file can be written again: names are distinct, nothing is encrypted."""
     names = [chunk.name for chunk in fold.chunks]
     is_open = all(
         chunk.flags in (UNCOMPRESSED, ZSTD) and not chunk.encrypted for chunk in fold.chunks
@@ -93,14 +92,14 @@ def _has_own_values(fold: Fold) -> bool:
 
 
 def own_values(fold: Fold, options: ReadOptions) -> dict[str, object]:
-    """What a file holds beside tensors, as `write.build_model` takes it; raises FormatError."""
+    """Return what a file holds besides tensors, for `write.build_model`; raises FormatError."""
     from wtxtgit.containers.fold import write  # reading needs no writer
 
     chunks: dict[str, write.ChunkSource | None] = {}
     for chunk in fold.chunks:
         content = partial(_content, fold.data, chunk, options)
         source = write.ChunkSource(chunk.name, chunk.ctype, chunk.uncomp_len, content)
-        # What its type says need not hold: where there are no tensors it is taken as it is.
+        # The type may be wrong: a chunk without tensors is taken as it is.
         has_tensors = chunk.ctype in FILE_CTYPES and chunk.uncomp_len
         chunks[chunk.name] = None if has_tensors else source
     metadata = fold.index.get("metadata")
@@ -115,7 +114,7 @@ def own_values(fold: Fold, options: ReadOptions) -> dict[str, object]:
 
 
 class _SortedChunks:
-    """Sorts chunks into tensors, files and the rest, and counts what that takes."""
+    """Sorts chunks into tensors, files and others, and counts what they cost."""
 
     def __init__(self, fold: Fold, options: ReadOptions) -> None:
         self._data = fold.data
@@ -123,7 +122,7 @@ class _SortedChunks:
         self._passes = payloads.Payloads(fold.data, options).passes
         self._decoded = DecodedParts(options).of_file(len(fold.data))
         message = "chunks list too many tensors in total"
-        # What is read before it was mended was counted when the index was read.
+        # Tensors of an intact chunk were counted when the index was read.
         self._mended_tensors = Budget(MAX_TENSORS, message, "tensors")
         self._mended_characters = Budget(MAX_NESTED_NAMES, message, "tensors")
         self._opened: set[int] = set()
@@ -145,9 +144,9 @@ class _SortedChunks:
             and self._is_readable(chunk)
             and chunk.offset not in self._opened
         ):
-            # An index can name one chunk any number of times: it is decoded once.
+            # An index can list one chunk any number of times: it is decoded once.
             self._opened.add(chunk.offset)
-            # Only bytes that stand in the file as they are have an offset there.
+            # Only bytes that are in the file unchanged have an offset in it.
             offset = chunk.payload_start if is_plain and mended is None else None
             decode = partial(payloads.payload, self._data, chunk, self._options)
             opened = decode
@@ -162,16 +161,16 @@ class _SortedChunks:
         return chunk.flags in (UNCOMPRESSED, ZSTD) and (has_key or not chunk.encrypted)
 
     def _mended(self, chunk: FoldChunk) -> ByteView | None:
-        """The payload where it is damaged and its parity mends it."""
+        """Return the repaired payload if it is damaged and its parity repairs it."""
         is_small = chunk.comp_len <= self._options.max_chunk
         if is_small and payloads.usable_parity(chunk) and self._passes.spend(chunk.comp_len):
             return payloads.mended(self._data, chunk, self._options)
         return None
 
     def _listed(self, chunk: FoldChunk, mended: ByteView) -> bool:
-        """List the tensors of a mended safetensors file; False if it is none.
+        """List the tensors of a repaired safetensors file; returns False if it is not one.
 
-        Those that damage missed have an offset: their bytes stand in the file.
+        Tensors that are not affected by the damage have an offset: their bytes are in the file.
         """
         try:
             header = tensor_header.read(mended, 0, len(mended))
@@ -194,7 +193,7 @@ class _SortedChunks:
 
 
 def _tags(metadata: dict[str, object]) -> tuple[dict[str, str], list[str]]:
-    """Texts by name, and which metadata is none."""
+    """Return short texts by name, and which metadata can't become one."""
     listed = {
         key: value
         for key, value in metadata.items()
@@ -221,7 +220,7 @@ def _metadata(fold: Fold) -> dict[str, object]:
 
 
 def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
-    """Names of a file's JSON chunks and their values, those that can be read."""
+    """Yield names and values of a file's JSON chunks, so far as they can be read."""
     left = MAX_JSON_CHUNKS
     try:
         chunks = read(data).chunks
@@ -235,12 +234,12 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
             raw = payloads.payload(data, chunk, options)
             yield chunk.name, json_text.parse(raw, "chunk")
         except FormatError:
-            # `verify` tells what is wrong with it.
+            # `verify` reports what is wrong with it.
             continue
 
 
 def named_parts(fold: Fold, options: ReadOptions) -> Iterator[NamedPart]:
-    """The chunks, and their content, mended where parity does that."""
+    """Yield the chunks and their content, repaired if parity can do it."""
     for chunk in fold.chunks:
         yield NamedPart(
             chunk.name,
@@ -275,7 +274,7 @@ def _chunk(chunk: FoldChunk) -> dict[str, object]:
 
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""
-# Only printable types count ("Files that were not finalized").
+# Only printable types are chunk headers ("Files that were not finalized").
 FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
 
 
@@ -285,10 +284,10 @@ def is_unfinalized(data: ByteView) -> bool:
 
 
 def walk(data: ByteView) -> list[tuple[FoldChunk, bool]]:
-    """The whole chunks from the header of a file on, and whether each has its crc32c.
+    """Return the complete chunks after a file's header, and whether each matches its crc32c.
 
-    They end at what is no chunk. Of a chunk whose writer died in it nothing is
-    told. Raises FormatError where not even the file header is there.
+    They end at the first bytes that are not a chunk. A chunk that its writer did not complete is
+    not included. Raises FormatError if not even the file header exists.
     """
     pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
     chunks: list[tuple[FoldChunk, bool]] = []
@@ -296,7 +295,7 @@ def walk(data: ByteView) -> list[tuple[FoldChunk, bool]]:
         ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, pos)
         lengths = (comp_len, uncomp_len, crc, ecc_len)
         chunk = FoldChunk(f"{NAME}{len(chunks)}", ctype, flags, pos, *lengths, False, {}, None)
-        # Nothing marks where chunks start: only headers that could be one count.
+        # Nothing marks where chunks start: only plausible headers count.
         is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in ctype)
         if not is_text or flags not in (UNCOMPRESSED, ZSTD) or chunk.end > len(data):
             break
@@ -307,10 +306,10 @@ def walk(data: ByteView) -> list[tuple[FoldChunk, bool]]:
 
 
 def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
-    """What is left of a file that was never finalized; raises FormatError as `walk` does.
+    """Describe what is left of a file that was never finalized; raises FormatError as `walk` does.
 
-    The metadata has the chunks, and where the bytes start that are none.
-    Chunks that may hold a file with tensors, and whose crc32c holds, are nested.
+    The metadata lists the chunks, and where the bytes start that are no chunks. Chunks that may
+    hold a file with tensors, and match their crc32c, are nested.
     """
     chunks = walk(data)
     end = chunks[-1][0].end if chunks else HEADER.size
@@ -337,7 +336,7 @@ def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
 
 
 def _sizes(chunk: FoldChunk) -> dict[str, object]:
-    """What a chunk's own header says of it."""
+    """Return what a chunk's own header says of it."""
     return {
         "name": chunk.name,
         "ctype": chunk.ctype_text,

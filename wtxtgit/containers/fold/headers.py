@@ -1,9 +1,8 @@
-"""Chunk headers of a FOLD file, mended from its index.
+"""Repairing chunk headers of a FOLD file from its index.
 
-The index says all that a chunk's own header says. Which of the two is right
-where they differ the payload shows: it has to be whole, or mended by its
-parity, and to decode, as the index says.
-Spec: `docs/spec/fold.md`, "Mending".
+The index says everything that a chunk's own header says. If they differ, the payload shows which
+one is right: it has to be intact, or repaired by its parity, and decode as the index says. Spec:
+`docs/spec/fold.md`, "Mending".
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _LENGTHS = ("uncomp_len", "comp_len", "crc32c", "ecc_len")
 
 
 def read_chunks(inside: Payloads) -> tuple[list[tuple[FoldChunk, bytes | None]], list[str]]:
-    """The chunks of a file, each with its header where it has to be another one.
+    """Return the chunks of a file, each with its corrected header if the header is wrong.
 
-    Also the names of those whose header is wrong, and for which the index has
-    none that is right. Raises FormatError where the index can't be read.
+    Also returns the names of chunks whose header is wrong and can't be corrected from the index.
+    Raises FormatError if the index can't be read.
     """
     index_off, _, index = read_index(inside.data)
     found: list[tuple[FoldChunk, bytes | None]] = []
@@ -68,7 +67,7 @@ def _name(entry: object) -> str:
 
 
 def _of_index(entry: object, size: int) -> FoldChunk | None:
-    """The chunk as the index has it, None where that is none."""
+    """Return the chunk as the index describes it, None if the entry is invalid."""
     if not isinstance(entry, dict):
         return None
     ctype = entry.get("ctype")
@@ -99,7 +98,7 @@ def _of_index(entry: object, size: int) -> FoldChunk | None:
 
 
 def _integer(entry: dict[str, object], key: str) -> int:
-    """An integer of the index; one that no header can hold where there is none."""
+    """Return an integer of the index; if there is none, one that no header can hold."""
     value = entry.get(key)
     return value if type(value) is int else -1
 
@@ -110,8 +109,8 @@ def _packed(chunk: FoldChunk) -> bytes:
 
 
 def _is_proved(inside: Payloads, said: FoldChunk, own: FoldChunk | None, decoding: Budget) -> bool:
-    """Whether the payload is what the index says, so that the header is what is damaged."""
-    # Nothing but the header and the index has the type.
+    """Whether the payload is what the index says, so that the header must be damaged."""
+    # Only the header and the index have the type.
     if own is not None and own.ctype in _KNOWN and said.ctype not in _KNOWN:
         return False
     n = parity_bytes(said.ecc_algo)
@@ -128,7 +127,7 @@ def _is_proved(inside: Payloads, said: FoldChunk, own: FoldChunk | None, decodin
             return True
         if said.flags == ZSTD:
             decoding.take(said.uncomp_len, said.offset)
-        # Raises for content of another length.
+        # This raises for content of another length.
         for _ in payloads.content(stored, said, inside.options):
             pass
     except FormatError:

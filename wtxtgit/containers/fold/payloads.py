@@ -1,11 +1,10 @@
-"""Payloads of FOLD chunks: hashed, mended where damaged, decrypted, decompressed.
+"""Payloads of FOLD chunks: hashed, repaired if damaged, decrypted, decompressed.
 
-The order is that of the file's making reversed: parity, then AES-256-GCM,
-then zstd. Hash first: parity is used only where the hash fails, and counts
-only if the hash holds after it. A hash is written in one of three forms:
-`<hex>` and `sha256:<hex>` are the SHA-256, `hmac-sha256:<hex>` is the
-HMAC-SHA256 of the SHA-256's hex digits.
-Spec: `docs/spec/fold.md`, "Payloads" and "Hashes".
+The order is the reverse of that in which the file was made: parity, then AES-256-GCM, then zstd.
+Hash first: parity is used only if the hash fails, and the result counts only if the hash then
+holds. A hash is written in one of three forms: `<hex>` and `sha256:<hex>` are the SHA-256,
+`hmac-sha256:<hex>` is the HMAC-SHA256 of the SHA-256's hex digits. Spec: `docs/spec/fold.md`,
+"Payloads" and "Hashes".
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from wtxtgit.model.tensor import ReadOptions
 if TYPE_CHECKING:
     from wtxtgit.containers.fold.reed_solomon import Mended
 
-# Times that chunks may hold all bytes of the file: any number of entries may point at one large
-# chunk, each at the cost of a line in the index.
+# Chunks may hold this many times the bytes of the file: any number of entries may refer to one
+# large chunk, each at the cost of a line in the index.
 MAX_PASSES = 4
-# Damaged blocks of all chunks together that are tried: each takes milliseconds, and a file can be
+# How many damaged blocks of all chunks are tried: each takes milliseconds, and a file can be
 # damaged throughout.
 MAX_MENDED_BLOCKS = 10_000
-# AES-GCM's tag, at the end of an encrypted payload and counted in comp_len.
+# Size of AES-GCM's tag, which ends an encrypted payload and is included in comp_len.
 TAG_BYTES = 16
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -50,11 +49,10 @@ _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
 
 
 def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
-    """The decoded payload of a chunk of the file `data`.
+    """Return the decoded payload of a chunk of the file `data`.
 
-    A damaged one is mended if it has parity that does it, else decoded as it
-    stands. Raises FormatError, with kind "limit" for what is over
-    `options.max_chunk`.
+    A damaged one is repaired if its parity can do it, else decoded as it is. Raises FormatError,
+    with kind "limit" for content over `options.max_chunk`.
     """
     check_limits(chunk, options)
     whole = stored(data, chunk, options)
@@ -65,7 +63,7 @@ def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
 
 def check_limits(chunk: FoldChunk, options: ReadOptions) -> None:
     """Raise FormatError (limit) for lengths over `options.max_chunk`."""
-    # Before a byte is allocated: a header can claim any length ("Limits").
+    # Checked before a byte is allocated: a header can claim any length ("Limits").
     for field, length, at in (
         ("comp_len", chunk.comp_len, 16),
         ("uncomp_len", chunk.uncomp_len, 8),
@@ -80,14 +78,14 @@ def check_limits(chunk: FoldChunk, options: ReadOptions) -> None:
 
 
 def stored(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
-    """The payload as it is stored, mended if it is damaged and its parity mends it."""
+    """Return the payload as stored, repaired if it is damaged and its parity can repair it."""
     whole = mended(data, chunk, options)
     return chunk.payload(data) if whole is None else whole
 
 
 def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView | None:
-    """The stored payload where it is damaged and its parity mends it, else None."""
-    # Hash first: the parity of a whole payload is never decoded.
+    """Return the repaired payload if the stored one is damaged and has parity for it, else None."""
+    # Hash first: the parity of an intact payload is never decoded.
     if not usable_parity(chunk) or is_whole(chunk.payload(data), chunk, options):
         return None
     whole, _, verdict_after = mend(data, chunk, options)
@@ -95,19 +93,19 @@ def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView |
 
 
 def is_whole(stored: ByteView, chunk: FoldChunk, options: ReadOptions) -> bool:
-    """Whether a stored payload is what the hashes of its chunk say."""
+    """Whether a stored payload matches the hashes of its chunk."""
     return judged(Digests(stored).finish(), chunk, options).intact
 
 
 def judged(digests: Digests, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
-    """What the hashes of a chunk say of a stored payload that has these digests."""
+    """Compare the digests of a stored payload with the hashes of its chunk."""
     wanted = parse_hash(chunk.entry.get("sha256"))
     holds = None if wanted is None else wanted.holds(digests.sha256, options.integrity_key)
     return HashVerdict(digests.crc32c == chunk.crc32c, holds)
 
 
 def usable_parity(chunk: FoldChunk) -> int:
-    """n where the chunk has `rs(n)` parity of the length that its payload needs, else 0."""
+    """Return n if the chunk has `rs(n)` parity of the length that its payload needs, else 0."""
     n = parity_bytes(chunk.ecc_algo)
     return n if n and 0 < chunk.ecc_len == parity_len(chunk.comp_len, n) else 0
 
@@ -115,10 +113,10 @@ def usable_parity(chunk: FoldChunk) -> int:
 def mend(
     data: ByteView, chunk: FoldChunk, options: ReadOptions, most: int | None = None
 ) -> tuple[Mended, Digests, HashVerdict]:
-    """Mend a payload from its parity, which has to be usable, and check it again.
+    """Repair a payload from its parity, which has to be usable, and check it again.
 
-    At most `most` damaged blocks are tried, MAX_DAMAGED unless it says
-    otherwise. The payload is whole if the verdict is intact.
+    At most `most` damaged blocks are tried, MAX_DAMAGED by default. The payload is whole if the
+    verdict is intact.
     """
     from wtxtgit.containers.fold import reed_solomon  # it needs numpy
 
@@ -135,10 +133,10 @@ def content(
     options: ReadOptions,
     seen: Progress | None = None,
 ) -> Iterator[Buffer]:
-    """The content of a stored payload, decoded, in pieces; `check_limits` goes before.
+    """Yield the decoded content of a stored payload in pieces; call `check_limits` before.
 
-    `seen` is called with the number of stored bytes that the pieces so far are
-    made of. Raises FormatError.
+    `seen` is called with the number of stored bytes from which the pieces so far were made. Raises
+    FormatError.
     """
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         fail(
@@ -148,7 +146,7 @@ def content(
         )
     if chunk.encrypted:
         payload = _decrypt(payload, chunk, options.decryption_key)
-        # What was decrypted are not the stored bytes, which alone are hashed.
+        # Decrypted bytes differ from the stored ones, which are the ones that are hashed.
         seen = None
     if chunk.flags == UNCOMPRESSED:
         yield from pieces(_of_length(payload, chunk))
@@ -184,7 +182,7 @@ def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
 
 
 def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
-    """What an encrypted payload was before, its tag checked."""
+    """Decrypt an encrypted payload after checking its tag."""
     name = quoted(chunk.name)
     if key is None:
         fail(f"chunk {name} is encrypted", offset=chunk.payload_start, field="encrypted")
@@ -204,7 +202,7 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
     try:
         plain = AESGCM(key).decrypt(bytes.fromhex(nonce), mapped(payload), chunk.name.encode())
     except (InvalidTag, OverflowError, ValueError):
-        # Too short for a tag, or longer than the library takes, is as bad as a wrong tag.
+        # Too short for a tag, or too long for the library: treated like a wrong tag.
         fail(
             f"chunk {name} can't be decrypted: the key is wrong or the chunk was changed",
             offset=chunk.payload_start,
@@ -214,10 +212,10 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
 
 
 def encrypted(content: bytes, name: str, key: bytes) -> tuple[bytes, bytes]:
-    """Nonce and stored payload of a chunk of that name with this content, compressed or not.
+    """Return nonce and stored payload of a chunk with this name and content.
 
-    The nonce follows from key, name and content: the same file gives the same bytes, and no
-    other content has it.
+    The nonce is derived from key, name and content: the same file gives the same bytes, and no
+    other content has the same nonce.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -235,7 +233,7 @@ HEX_DIGITS = 64
 LEAF = b"L"
 NODE = b"N"
 MERKLE_BYTES = 32
-# Bytes that all hashes see before the next ones are touched: so many stay in the processor's cache.
+# All hashes process this many bytes before the next ones: so many stay in the processor's cache.
 BLOCK = 2**20
 
 _HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{{HEX_DIGITS}}})")
@@ -243,7 +241,7 @@ _HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{{HEX_DIGITS}}})
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A hash as it is written: the prefix that names its form, and 64 hex digits."""
+    """A hash as written: the prefix that names its form, and 64 hex digits."""
 
     prefix: str
     hexdigest: str
@@ -257,32 +255,32 @@ class Hash:
 
     @property
     def kind(self) -> str:
-        """The kind of error where it does not hold."""
+        """The kind of error if it does not hold."""
         return "hmac" if self.needs_key else "sha256"
 
     def holds(self, sha256: str, key: bytes | None) -> bool | None:
-        """Whether it is the hash of what has that SHA-256 (hex), None without its key."""
+        """Whether it is the hash of data with this SHA-256 (hex); None without its key."""
         if self.needs_key and key is None:
             return None
-        # In constant time: the key is a secret.
+        # Compared in constant time: the key is secret.
         return hmac.compare_digest(str(self), str(make_hash(self.prefix, sha256, key)))
 
 
 def parse_hash(value: object) -> Hash | None:
-    """A hash in one of the three forms, None if it is none."""
+    """Parse a hash in one of the three forms, None if it is not one."""
     match = _HASH.fullmatch(value) if isinstance(value, str) else None
     return None if match is None else Hash(match[1], match[2])
 
 
 def make_hash(prefix: str, sha256: str, key: bytes | None) -> Hash:
-    """The hash of what has the SHA-256 `sha256` (hex); the HMAC's form needs a key."""
+    """Return the hash of data with SHA-256 `sha256` (hex); the HMAC form needs a key."""
     if prefix != HMAC_PREFIX:
         return Hash(prefix, sha256)
     return Hash(prefix, hmac.new(key or b"", sha256.encode(), hashlib.sha256).hexdigest())
 
 
 class Digests:
-    """CRC-32C and SHA-256 of a payload as it is stored, and its zlib CRC-32 if asked for."""
+    """CRC-32C and SHA-256 of a payload as stored, and its zlib CRC-32 if asked for."""
 
     def __init__(self, payload: ByteView) -> None:
         self._payload = payload
@@ -291,14 +289,14 @@ class Digests:
         self.crc32c = 0
 
     def update(self, end: int) -> None:
-        """Take in the payload's bytes up to `end`."""
+        """Process the payload's bytes up to `end`."""
         for block in pieces(self._payload[self._done : end], BLOCK):
             self.crc32c = crc32c(block, self.crc32c)
             self._sha256.update(block)
         self._done = max(self._done, min(end, len(self._payload)))
 
     def finish(self) -> Digests:
-        """Take in all that is left."""
+        """Process the remaining bytes."""
         self.update(len(self._payload))
         return self
 
@@ -309,31 +307,31 @@ class Digests:
 
 @dataclass(frozen=True, slots=True)
 class HashVerdict:
-    """What a payload's hashes say; `hash_holds` is None where it can't be checked."""
+    """The result of comparing a payload's hashes; `hash_holds` is None if it can't be checked."""
 
     crc_holds: bool
     hash_holds: bool | None
 
     @property
     def intact(self) -> bool:
-        # The hash decides where it can be checked: old writers stored another CRC ("Checks").
+        # The hash decides if it can be checked: old writers stored another CRC ("Checks").
         return self.crc_holds if self.hash_holds is None else self.hash_holds
 
 
 def manifest_sha256(metadata: dict[str, object]) -> str:
-    """The SHA-256 (hex) of metadata without its `manifest_hash`."""
+    """Return the SHA-256 (hex) of metadata without its `manifest_hash`."""
     hashed = {name: value for name, value in metadata.items() if name != MANIFEST_HASH}
-    # Escaped and sorted as the original writer does it ("Hashes").
+    # Escaped and sorted as by the original writer ("Hashes").
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
-    """The root (hex) over the name, offset and sha256 of each chunk, None without chunks."""
+    """Return the root (hex) over the name, offset and sha256 of each chunk, None without chunks."""
     level = [
         _blake2b(
             LEAF,
-            # A lone surrogate, which no UTF-8 has, is in no name that was read.
+            # No name that was read has a lone surrogate, which UTF-8 can't encode.
             json.dumps(
                 {"name": name, "offset": offset, "sha256": sha256},
                 ensure_ascii=False,
@@ -344,7 +342,7 @@ def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
     ]
     if not level:
         return None
-    # The last one of an odd row is its own sibling ("Hashes").
+    # The last node of an odd row is its own sibling ("Hashes").
     while len(level) > 1:
         if len(level) % 2:
             level.append(level[-1])
@@ -364,9 +362,9 @@ Condition = Literal["whole", "mended", "damaged"]
 
 
 class Payloads:
-    """The payloads of one file, hashed and mended within bounds for all of them together.
+    """The payloads of one file, hashed and repaired within bounds on their total.
 
-    Any number of entries in an index may point at the same large chunk.
+    Any number of entries in an index may refer to the same large chunk.
     """
 
     def __init__(self, data: ByteView, options: ReadOptions) -> None:
@@ -377,14 +375,14 @@ class Payloads:
         self._mending_left = MAX_MENDED_BLOCKS
 
     def mend(self, chunk: FoldChunk) -> tuple[Mended, Digests, HashVerdict]:
-        """As `mend`; the blocks that are tried are counted."""
+        """Repair a chunk as `mend` does, counting the blocks that are tried."""
         mending = mend(self.data, chunk, self.options, self._mending_left)
         self._mending_left = max(self._mending_left - mending[0].damaged, 0)
         return mending
 
     def condition(self, chunk: FoldChunk) -> Condition:
-        """The condition of a chunk; raises FormatError (limit) where chunks overlap too much."""
-        # Parity counts as well: it can be many times its payload, and overlap too.
+        """Return the condition of a chunk; raises FormatError (limit) for too much overlap."""
+        # Parity counts too: it can be many times as long as its payload, and overlap.
         self.passes.take(chunk.end - chunk.offset, chunk.offset)
         if is_whole(chunk.payload(self.data), chunk, self.options):
             return "whole"

@@ -1,10 +1,9 @@
 """FOLD (.fold, .mind): chunks with an index at the end. Big-endian.
 
-File header (28 bytes), then for each chunk a header (32 bytes), its payload
-and its parity, then a JSON index. The index says where chunks stand, a
-chunk's own header how long its parts are.
-Spec: `docs/spec/fold.md`, "Layout" and "Parity"; `docs/spec/containers.md`,
-"FOLD", for how a file is cut.
+File header (28 bytes), then for each chunk a header (32 bytes), its payload and its parity, then a
+JSON index. The index says where chunks are, a chunk's own header how long its parts are. Spec:
+`docs/spec/fold.md`, "Layout" and "Parity"; `docs/spec/containers.md`, "FOLD", for how a file is
+cut.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ TAGS = "tags"
 INDEX_ROLE = "_index"
 MERKLE_ROOT = "merkle_root"
 TRUST_BLOCK = "trust_block"
-# Characters of all names `chunk/tensor` of a file together: entries of an index that point at one
-# chunk make its tensors' names as often as there are entries.
+# Total length of a file's `chunk/tensor` names: if entries of an index refer to the same chunk, its
+# tensors have a name for each of these entries.
 MAX_NESTED_NAMES = MAX_JSON
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldChunk:
-    """A chunk: what the index and what its own header say.
+    """A chunk: what the index and its own header say.
 
-    `entry` is the index's object; of it, name, offset and encrypted count
-    here. `nested` is the header of the safetensors file that the payload is,
-    None where it is not, or not readable as it stands.
+    `entry` is the index's object, of which only name, offset and encrypted are used here. `nested`
+    is the header of the safetensors file in the payload, None if there is none or it is not
+    readable as stored.
     """
 
     name: str
@@ -76,7 +75,7 @@ class FoldChunk:
         return self.payload_end + self.ecc_len
 
     def payload(self, data: ByteView) -> ByteView:
-        """The payload as it is stored in the file `data`."""
+        """Return the payload as stored in the file `data`."""
         return data[self.payload_start : self.payload_end]
 
     @property
@@ -99,7 +98,7 @@ class FoldChunk:
         yield ranges.part(self.payload_end, self.end, f"{base}_ecc")
 
     def tensors(self) -> Iterator[Stored]:
-        """The nested tensors under their names in the whole file."""
+        """Yield the nested tensors with their names in the whole file."""
         for tensor in self.nested.tensors if self.nested else ():
             yield replace(tensor, name=f"{self.name}/{tensor.name}")
 
@@ -108,8 +107,8 @@ class FoldChunk:
 class Fold:
     """A FOLD file that was read; `index` is the index's JSON object.
 
-    It `has_repeated_keys` where an object of the index has a key twice; `listing`
-    is what is left for what its chunks list.
+    `has_repeated_keys` if an object of the index has a key twice; `listing` is what its chunks may
+    still list.
     """
 
     data: ByteView
@@ -140,15 +139,15 @@ def read(data: ByteView, listing: ListingBudget | None = None) -> Fold:
 def read_index(
     data: ByteView, listing: ListingBudget | None = None, repeated: list[str] | None = None
 ) -> tuple[int, int, dict[str, Any]]:
-    """First byte and end of the index, and its object with a list of chunks.
+    """Return first byte and end of the index, and its object, which has a list of chunks.
 
-    `repeated` is given what has a key twice. Raises FormatError.
+    Repeated keys are added to `repeated`. Raises FormatError.
     """
     listing = listing or ListingBudget(len(data))
     _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
     if header_len != HEADER.size:
         fail(f"header_len is {header_len}, not {HEADER.size}", offset=8, field="header_len")
-    # A writer that died: `salvage` finds the chunks ("Files that were not finalized").
+    # The writer died: `salvage` finds the chunks ("Files that were not finalized").
     if index_off == 0 and index_len == 0:
         raise FormatError(
             "file is not finalized: index_off and index_len are 0", offset=12, field="index_off"
@@ -168,10 +167,10 @@ def read_index(
 
 
 class ChunkReader:
-    """Reads chunks, and counts what they list across the file.
+    """Reads chunks, and counts what they list in the whole file.
 
-    Several entries of an index may point at one chunk: its nested header is
-    read once, and the limits hold for all entries together.
+    Several entries of an index may refer to one chunk: its nested header is read once, and the
+    limits apply to all entries together.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class ChunkReader:
                 offset=self._index_off,
                 field="offset",
             )
-        # A name becomes that of an array of the text, which is UTF-8.
+        # A name becomes part of the text, which can't hold a lone surrogate.
         json_text.check_name(name, "chunk name", offset=self._index_off)
         field = f"header of {quoted(name)}"
         check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)
@@ -212,9 +211,9 @@ class ChunkReader:
         check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
         times = 2 if ecc_len else 1
         self._listing.item((name,), self._index_off, "index", times=times)
-        # Nothing in a chunk's own header says that it is encrypted.
+        # A chunk's own header does not say that it is encrypted.
         encrypted = entry.get("encrypted") is True
-        # Compressed or encrypted payloads stay arrays as they are: clean decodes nothing.
+        # Compressed or encrypted payloads become arrays as they are: clean decodes nothing.
         nested = None
         if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:
             nested = self._read_nested(name, start, start + comp_len)
@@ -233,14 +232,14 @@ class ChunkReader:
         )
 
     def _read_nested(self, name: str, start: int, end: int) -> TensorHeader | None:
-        """The payload's tensors, None where it can't be read and stays whole."""
+        """Return the payload's tensors; None if it can't be read and stays whole."""
         if start not in self._nested:
             try:
                 self._nested[start] = tensor_header.read(
                     self._data, start, end, listing=self._listing
                 )
             except FormatError:
-                # One that lists too much does so in the whole file.
+                # Listing too much is an error of the whole file.
                 if self._listing.left < 0:
                     raise
                 self._nested[start] = None
@@ -265,7 +264,7 @@ _ALGORITHM = re.compile(r"rs\(([1-9][0-9]{0,2})\)")
 
 
 def parity_bytes(algorithm: object) -> int | None:
-    """n of `rs(n)`, 0 for `none`, None for what is neither."""
+    """Return n for `rs(n)`, 0 for `none`, None for anything else."""
     if algorithm == "none":
         return 0
     match = _ALGORITHM.fullmatch(algorithm) if isinstance(algorithm, str) else None
@@ -274,5 +273,5 @@ def parity_bytes(algorithm: object) -> int | None:
 
 
 def parity_len(payload_len: int, n: int) -> int:
-    """Bytes of parity of a payload: n for each block begun."""
+    """Return the length of a payload's parity: n bytes for each block begun."""
     return n * -(-payload_len // (CODEWORD - n))

@@ -1,10 +1,9 @@
-"""Reed-Solomon parity of FOLD chunks, over GF(256): making it, mending with it.
+"""Reed-Solomon parity of FOLD chunks, over GF(256): computing it, and repairing payloads with it.
 
-A payload's blocks of 255 - n bytes have n parity bytes each, in order; the
-last block may be shorter. Field polynomial 0x11d, generator 2, first root 1,
-as reedsolo has them. Making parity is done here, all blocks of a slab at once;
-mending, of the few blocks that need it, by reedsolo.
-Spec: `docs/spec/fold.md`, "Parity".
+Each block of 255 - n bytes of a payload has n parity bytes, in order; the last block may be
+shorter. Field polynomial 0x11d, generator 2, first root 1, as in reedsolo. Parity is computed here,
+for all blocks of a slab at once; the few blocks that need repair are repaired by reedsolo. Spec:
+`docs/spec/fold.md`, "Parity".
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from wtxtgit.containers.fold.read import CODEWORD
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FIELD_POLYNOMIAL = 0x11D
-# Bytes of parity that are added at once: numpy has no wider integers.
+# Bytes of parity that are XORed at once: numpy has no wider integers.
 WORD = 8
-# Blocks whose parity is made at once: 1 MiB of payload, or less.
+# Number of blocks whose parity is computed at once: 1 MiB of payload, or less.
 SLAB = 4096
-# Damaged blocks that are tried; each takes milliseconds.
+# The most damaged blocks that are tried; each takes milliseconds.
 MAX_DAMAGED = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mended:
-    """A payload with its damaged blocks mended, as far as they could be.
+    """A payload with its damaged blocks repaired, so far as possible.
 
-    `patches` are the mended blocks and where they stand. `damaged` counts the
-    blocks whose parity was not theirs, `given_up` those that stay as they
-    were. Only a hash says whether the payload is whole.
+    `patches` are the repaired blocks with their positions. `damaged` counts the blocks that did not
+    match their parity, `given_up` those that stay unrepaired. Only a hash shows whether the payload
+    is whole.
     """
 
     payload: ByteView
@@ -45,14 +44,14 @@ class Mended:
 
 
 def encode(payload: ByteView, n: int) -> Iterator[bytes]:
-    """The parity of a payload, a slab of its blocks at a time; `n` is 1 to 254."""
+    """Yield the parity of a payload, one slab of its blocks at a time; `n` is 1 to 254."""
     step = SLAB * (CODEWORD - n)
     for start in range(0, len(payload), step):
         yield _encode_slab(payload[start : start + step], n).tobytes()
 
 
 class Encoder:
-    """Makes the parity of a payload that comes in pieces; `n` is 1 to 254."""
+    """Computes the parity of a payload that comes in pieces; `n` is 1 to 254."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -68,17 +67,16 @@ class Encoder:
             del self._held[:whole]
 
     def finish(self) -> list[bytes]:
-        """The whole parity, in pieces."""
+        """Return the whole parity, in pieces."""
         self._parity += encode(memoryview(bytes(self._held)), self._n)
         return self._parity
 
 
 def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -> Mended:
-    """Mend the blocks of a payload whose parity is not `parity`.
+    """Repair the blocks of a payload that do not match `parity`.
 
-    Up to n / 2 wrong bytes of a block and its parity can be found and mended.
-    `parity` has `parity_len` bytes. Damaged blocks after the first `most` are
-    given up.
+    Up to n / 2 wrong bytes of a block and its parity can be located and corrected. `parity` has
+    `parity_len` bytes. Damaged blocks after the first `most` are given up.
     """
     block = CODEWORD - n
     mended = bytearray(mapped(payload))
@@ -103,22 +101,22 @@ def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -
 
 
 def is_parity(payload: ByteView, parity: ByteView, n: int, blocks: int) -> bool:
-    """Whether the first `blocks` blocks, at most a slab, have the parity that is stored."""
+    """Whether the first `blocks` blocks, at most a slab, match the stored parity."""
     expected = _encode_slab(payload[: min(blocks, SLAB) * (CODEWORD - n)], n)
     return expected.tobytes() == parity[: expected.size]
 
 
-# It takes milliseconds, and the blocks of a file that was checked are decoded again when it
-# is listed or repaired.
+# Cached: it takes milliseconds, and a file's blocks are decoded when it is checked and again when
+# it is listed or repaired.
 @lru_cache(maxsize=MAX_DAMAGED)
 def _decoded(n: int, word: bytes) -> bytes | None:
-    """The data of a block and its parity, None where there are too many errors."""
+    """Return the corrected data of a block and its parity, None if there are too many errors."""
     import reedsolo
 
     try:
         data, _, _ = _codec(n).decode(word)
     except (reedsolo.ReedSolomonError, ArithmeticError, LookupError, ValueError):
-        # reedsolo divides by zero or reads past a table on some words.
+        # For some words reedsolo divides by zero or reads beyond a table.
         return None
     return bytes(data)
 
@@ -131,14 +129,15 @@ def _codec(n: int) -> Any:
 
 
 def _encode_slab(payload: ByteView, n: int) -> NDArray[np.uint8]:
-    """The parity of at most SLAB blocks: a row of n bytes for each."""
+    """Return the parity of at most SLAB blocks: a row of n bytes for each."""
     block = CODEWORD - n
     raw = mapped(payload)
     whole, rest = divmod(len(raw), block)
     data = np.zeros((whole + bool(rest), block), np.uint8)
     data[:whole] = np.frombuffer(raw[: whole * block], np.uint8).reshape(whole, block)
     if rest:
-        # Zeros before a short block change nothing: its polynomial has lower degree.
+        # Zeros before a short block change nothing: they are the higher coefficients of its
+        # polynomial.
         data[whole, block - rest :] = np.frombuffer(raw[whole * block :], np.uint8)
     tables = _tables(n)
     parity = np.zeros((len(data), tables.shape[2]), np.uint64)
@@ -149,7 +148,7 @@ def _encode_slab(payload: ByteView, n: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=4)
 def _tables(n: int) -> NDArray[np.uint64]:
-    """For each place in a block and each byte there, what it adds to the parity.
+    """Return, for each position in a block and each byte value, its contribution to the parity.
 
     Shape (255 - n, 256, words of parity); the last words are padded with zeros.
     """
@@ -182,7 +181,7 @@ def _tables(n: int) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1)
 def _field() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Powers of the generator 2, and each byte's logarithm (that of 0 means nothing)."""
+    """Return powers of the generator 2, and each byte's logarithm (that of 0 is meaningless)."""
     power, log = np.zeros(CODEWORD, np.intp), np.zeros(256, np.intp)
     value = 1
     for exponent in range(CODEWORD):

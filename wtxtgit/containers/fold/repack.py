@@ -1,4 +1,4 @@
-"""Writing a FOLD file again: with another compression, or mended from its own parity.
+"""Rewriting a FOLD file: with another compression, or repaired from its own parity.
 
 Spec: `docs/spec/fold.md`, "Repacking" and "Mending".
 """
@@ -35,12 +35,11 @@ COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 
 
 def repack(container: Fold, compression: Compression, options: ReadOptions) -> Iterator[Buffer]:
-    """The file with the same chunks, stored with another compression, in pieces.
+    """Yield the file with the same chunks, stored with another compression.
 
-    Names, types, order, content and parity algorithms stay, and so does what
-    else the index says; lengths, offsets and hashes are made again, each hash
-    in the form that it had. Gaps between chunks are left out. Raises
-    FormatError, before the first piece: for chunks that do not hold, for
+    Names, types, order, content and parity algorithms stay, as does everything else in the index;
+    lengths, offsets and hashes are computed again, each hash in its former form. Gaps between
+    chunks are dropped. Raises FormatError, before the first piece: for damaged chunks, for
     encrypted ones, for HMACs without `options.integrity_key`.
     """
     inside = Payloads(container.data, options)
@@ -52,12 +51,12 @@ def repack(container: Fold, compression: Compression, options: ReadOptions) -> I
 
 
 def broken_by_repack(container: Fold) -> tuple[str, ...]:
-    """Fields of the index that are kept, and sign what repacking changes."""
+    """Return fields of the index that are kept although they sign what repacking changes."""
     return (TRUST_BLOCK,) if container.index.get(TRUST_BLOCK) is not None else ()
 
 
 def broken_by_reseal(container: Fold) -> tuple[str, ...]:
-    """Fields of the index that are kept, and sign what resealing changes."""
+    """Return fields of the index that are kept although they sign what resealing changes."""
     metadata = container.index.get("metadata")
     is_signed = isinstance(metadata, dict) and metadata.get(SIGNATURE) is not None
     return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
@@ -87,32 +86,30 @@ Patch = tuple[int, bytes]
 
 
 def has_parity(container: Fold) -> bool:
-    """Whether a chunk has parity, from which its tensors are mended as they are read."""
+    """Whether a chunk has parity, with which its tensors are repaired while they are read."""
     return any(chunk.ecc_len for chunk in container.chunks)
 
 
 def repair(data: ByteView, options: ReadOptions) -> tuple[Iterator[Buffer], list[str], list[str]]:
-    """The whole file in pieces, mended; names of chunks mended, and of those that can't be.
+    """Return the repaired file in pieces, names of repaired chunks, and of unrepairable ones.
 
-    A header that is not that of the index is made again from it where the
-    payload shows that the index is right. A chunk is mended where its
-    payload's hash holds after it; then its parity is made again, as it is for
-    a payload that is whole and has wrong parity. The index stays as it is: the
-    hashes that it holds are those of the whole payloads. A chunk over
-    `options.max_chunk`, or which overlaps one before it, is not mended. Raises
-    FormatError where the index can't be read.
+    A header that differs from the index is rewritten from the index if the payload shows that the
+    index is right. A chunk is repaired if its payload's hash then holds; its parity is then
+    computed again, as it is for an intact payload with wrong parity. The index stays unchanged: its
+    hashes are those of the intact payloads. A chunk over `options.max_chunk`, or one that overlaps
+    an earlier one, is not repaired. Raises FormatError if the index can't be read.
     """
     patches: list[Patch] = []
     mended: list[str] = []
     inside = Payloads(data, options)
     chunks, lost = headers.read_chunks(inside)
     reached = 0
-    # In the order of the file, so that patches never overlap.
+    # In file order, so that patches never overlap.
     for chunk, header in sorted(chunks, key=lambda one: (one[0].offset, one[0].end)):
         needed: list[Patch] | None = None
         if inside.passes.spend(chunk.comp_len):
             if chunk.offset < reached:
-                # Its bytes may be those of a chunk that was mended.
+                # Its bytes may belong to a chunk that was repaired.
                 is_whole = payloads.is_whole(chunk.payload(data), chunk, options)
                 needed = [] if is_whole and header is None else None
             else:
@@ -131,7 +128,7 @@ def repair(data: ByteView, options: ReadOptions) -> tuple[Iterator[Buffer], list
 
 
 def _patches(inside: Payloads, chunk: FoldChunk) -> list[Patch] | None:
-    """What makes a chunk whole, None where nothing does."""
+    """Return what makes a chunk whole, None if nothing does."""
     data, n = inside.data, payloads.usable_parity(chunk)
     payload = chunk.payload(data)
     is_whole = payloads.is_whole(payload, chunk, inside.options)

@@ -1,9 +1,8 @@
-"""What a FOLD file holds by name, and writing it anew with some of that changed.
+"""What a FOLD file holds by name, and rewriting it with some of that changed.
 
-An entry is a chunk: a file in a payload. What an index says of how a file was
-written and proven is no value: it comes from the skeleton. Where changed
-chunks keep their lengths, all else in the file stays where and as it was.
-Spec: `docs/spec/fold.md`, "Resealing".
+An entry is a chunk: a file in a payload. What an index says of how a file was written and proved is
+not a value: it comes from the skeleton. If changed chunks keep their lengths, everything else in
+the file stays unchanged and in place. Spec: `docs/spec/fold.md`, "Resealing".
 """
 
 from __future__ import annotations
@@ -80,10 +79,10 @@ MADE_ANEW = frozenset({"format", "version", "created_at_unix", "chunks", METADAT
 
 
 def entries(container: Fold, options: ReadOptions) -> list[Entry]:
-    """The chunks in the order of the index, each payload hashed.
+    """Return the chunks in the order of the index, each payload hashed.
 
-    Nothing is decoded before it is asked for. Raises FormatError (limit) for
-    chunks that overlap too much.
+    Nothing is decoded before it is asked for. Raises FormatError (limit) if chunks overlap too
+    much.
     """
     inside = Payloads(container.data, options)
     decoded = DecodedParts(options).of_file(len(container.data))
@@ -91,16 +90,16 @@ def entries(container: Fold, options: ReadOptions) -> list[Entry]:
 
 
 def values(container: Fold, options: ReadOptions) -> dict[str, object]:
-    """The metadata, without what says how the file was written and proven."""
+    """Return the metadata, without what says how the file was written and proved."""
     metadata = container.index.get("metadata")
     items = metadata.items() if isinstance(metadata, dict) else ()
     return {key: value for key, value in items if key not in OF_THE_WRITING}
 
 
 def rest(container: Fold, options: ReadOptions) -> dict[str, object]:
-    """Further keys of the index by their JSON pointers, and a hash of bytes that no chunk has.
+    """Return further keys of the index by their JSON pointers, and a hash of bytes in no chunk.
 
-    Of hashes over chunks it is told that they are there, and in which form.
+    For hashes over chunks only their existence and form are included.
     """
     spans = [(0, HEADER.size), (container.index_start, container.index_end)]
     spans += [(chunk.offset, chunk.end) for chunk in container.chunks]
@@ -114,19 +113,17 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The file with these chunks and, where not None, this metadata, in pieces.
+    """Yield the file with these chunks and, unless None, this metadata.
 
-    Chunks without content are taken as they are stored, parity and hash
-    included; content is stored in the form that its chunk had. The file stays
-    as it is but for changed chunks and the hashes over them, where the chunks
-    are its own and keep their lengths; else it is laid out back to back.
+    Chunks without content are copied as stored, with parity and hash; content is stored in the form
+    that its chunk had. If the chunks are the file's own and keep their lengths, the file changes
+    only in changed chunks and the hashes over them; otherwise it is laid out back to back.
 
-    Raises FormatError, before the first piece: for chunks that are damaged,
-    for hashes over them that do not hold, for content of encrypted chunks, for
-    HMACs to be made without `options.integrity_key`, and (limit) for what is
-    over `options.max_chunk` or overlaps too much.
+    Raises FormatError, before the first piece: for damaged chunks, for hashes over them that do not
+    hold, for content of encrypted chunks, for HMACs to be computed without `options.integrity_key`,
+    and (limit) for what is over `options.max_chunk` or overlaps too much.
     """
-    # Only then can offsets stay, and with them the spelling of the index.
+    # Only with the file's own chunks and metadata can offsets and the index's spelling stay.
     own = values is None and [(one.source, one.number) for one in placed] == [
         (container, number) for number in range(len(container.chunks))
     ]
@@ -166,7 +163,8 @@ def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     condition = inside.condition(chunk)
     if condition == "damaged":
         return Entry(chunk.name, form, None, unread="damaged")
-    # What is mended is not as it is stored, so that says nothing of other chunks.
+    # A repaired payload differs from the stored bytes, so these can't be compared with other
+    # chunks.
     stored = chunk.payload(inside.data) if condition == "whole" else None
     why = _why_unread(chunk, options)
     if why is not None:
@@ -180,7 +178,7 @@ def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
 
 
 def _form(chunk: FoldChunk) -> tuple[object, ...]:
-    """What the records of a chunk say beside its name, its place and its content."""
+    """Return what the records of a chunk say besides its name, its place and its content."""
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
     further = {key: value for key, value in chunk.entry.items() if key not in OF_THE_PLACE}
     return (
@@ -193,7 +191,7 @@ def _form(chunk: FoldChunk) -> tuple[object, ...]:
 
 
 def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
-    """Why a payload whose hash holds can't be opened, as far as its records tell."""
+    """Return why an intact payload can't be opened, so far as its records tell."""
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         return f"flags are {chunk.flags}, of which some are unknown"
     if chunk.encrypted:
@@ -204,7 +202,7 @@ def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
 
 
 def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
-    """The chunk as it is written, not yet in its place; it is as its records say."""
+    """Return the chunk to be written, in the form that its records say, not yet in its place."""
     chunk, options = cast(Fold, one.source).chunks[one.number], inside.options
     named, findings = f"chunk {quoted(chunk.name)}", Findings(label=attrgetter("name"))
     check_chunk(chunk, findings)
@@ -236,14 +234,14 @@ def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
 def _with_values(
     index: Mapping[str, object], values: Mapping[str, object] | None
 ) -> Mapping[str, object]:
-    """The index with this metadata beside what says how the file was written."""
+    """Return the index with this metadata, keeping what says how the file was written."""
     if values is None:
         return index
     metadata = index.get("metadata")
     if not isinstance(metadata, dict):
         raise FormatError("metadata is not an object", field="metadata")
     given = {key: value for key, value in values.items() if key not in OF_THE_WRITING}
-    # Keys keep their order, those that the file has not go last ("Resealing").
+    # Keys keep their order, new ones go last ("Resealing").
     kept = {
         key: given.get(key, value)
         for key, value in metadata.items()
@@ -255,11 +253,10 @@ def _with_values(
 def patched(
     fold: Fold, chunks: Sequence[Laid], index: Mapping[str, object]
 ) -> Iterator[Buffer] | None:
-    """The file in pieces, with those of `chunks` that are planned in their places.
+    """Yield the file with planned chunks written in their places.
 
-    `chunks` are all of the file's own, `index` is its index with their hashes.
-    None where they do not fit: a length differs, or bytes that would change
-    belong to something else as well.
+    `chunks` are all of the file's own, `index` is its index with their hashes. Returns None if they
+    do not fit: a length differs, or bytes that would change belong to something else as well.
     """
     changed = [
         (old.offset, old.end, new)
@@ -274,7 +271,7 @@ def patched(
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
     spelled = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
     moved = len(spelled) != fold.index_end - fold.index_start
-    # The index may grow or shrink where nothing but other bytes follow it.
+    # The index may grow or shrink if only bytes of no part follow it.
     if moved and (
         len(spelled) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):
@@ -287,7 +284,7 @@ def patched(
 
 
 def _is_shared(fold: Fold, changed: set[Span]) -> bool:
-    """Whether one of these places overlaps another one, or any chunk."""
+    """Whether one of these spans overlaps another one, or any chunk."""
     spans = [(chunk.offset, chunk.end) for chunk in fold.chunks]
     spans += [(0, HEADER.size), (fold.index_start, fold.index_end)]
     together = groups(spans, lambda span: span)
@@ -297,7 +294,7 @@ def _is_shared(fold: Fold, changed: set[Span]) -> bool:
 def _edits(
     old: object, new: object, path: json_text.Path = ()
 ) -> Iterator[tuple[json_text.Path, object]]:
-    """The values in which the second index differs: those that hashing made."""
+    """Yield the values in which the second index differs: those that hashing changed."""
     if old is new:
         return
     if isinstance(old, dict) and isinstance(new, dict):

@@ -1,9 +1,8 @@
-"""What is left of a damaged FOLD file: chunks whose hash holds, or does so after their parity.
+"""Salvaging a damaged FOLD file: chunks whose hash holds, or holds after repair by parity.
 
-The index at the end has the names of chunks and their SHA-256. Without it chunks are found from the
-start of the file, each behind the one before, and have a CRC-32C in their headers. Of a chunk that
-was cut off the tensors that are there are unproved.
-Spec: `docs/spec/fold.md`, "Salvage".
+The index at the end has the names of chunks and their SHA-256. Without it chunks are searched from
+the start of the file, each after the one before, and have only a CRC-32C in their headers. In a
+truncated chunk, the tensors that still exist are unproved. Spec: `docs/spec/fold.md`, "Salvage".
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NAMED_ONCE = "the index states the hash of its chunk in only one place"
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
-    """The tensors of chunks that are whole; raises FormatError where not even a header is there."""
+    """Return the tensors of intact chunks; raises FormatError if not even a header exists."""
     try:
         start, end, index = read_index(data)
     except FormatError as error:
@@ -79,7 +78,7 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
 
 
 def _listed_as_lost(data: ByteView, chunk: FoldChunk) -> list[SalvagedTensor]:
-    """The tensors of a damaged chunk as far as its header can be read."""
+    """Return the tensors of a damaged chunk so far as its header can be read."""
     return [shared.lost(tensor.listed(data), WRONG) for tensor in chunk.tensors()]
 
 
@@ -90,7 +89,7 @@ def _without_index(data: ByteView, options: ReadOptions, why: str) -> Salvage:
     cut = _cut_chunk(data, end, name)
     tensors = [] if cut is None else _of_cut(data, cut)
     if cut is not None and cut.payload_end <= len(data):
-        # Its parity alone was cut off.
+        # Only its parity is truncated.
         chunks.append((cut, payloads.is_whole(cut.payload(data), cut, options)))
     decoded = DecodedParts(options).of_file(len(data))
     files: list[SalvagedFile] = []
@@ -114,7 +113,7 @@ def _without_index(data: ByteView, options: ReadOptions, why: str) -> Salvage:
 
 
 def _mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> FoldChunk | None:
-    """A damaged chunk that its parity mends; how much parity a block has its length says."""
+    """Return a damaged chunk repaired by its parity, whose length tells how much each block has."""
     for n in range(1, CODEWORD):
         if chunk.comp_len > options.max_chunk or parity_len(chunk.comp_len, n) != chunk.ecc_len:
             continue
@@ -125,7 +124,7 @@ def _mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> FoldChunk
 
 
 def _cut_chunk(data: ByteView, at: int, name: str) -> FoldChunk | None:
-    """The chunk that was cut off, whose header stands at `at`; its parity is left out."""
+    """Return the truncated chunk whose header is at `at`, without its parity."""
     if at + CHUNK_HEADER.size > len(data):
         return None
     ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, at)
@@ -136,7 +135,7 @@ def _cut_chunk(data: ByteView, at: int, name: str) -> FoldChunk | None:
 
 
 def _of_cut(data: ByteView, chunk: FoldChunk) -> list[SalvagedTensor]:
-    """The tensors of a chunk that was cut off, where they stand in it as they are."""
+    """Return the tensors of a truncated chunk, if they are stored there uncompressed."""
     is_plain = chunk.ctype == TENSOR_CTYPE and chunk.flags == UNCOMPRESSED
     if not is_plain or chunk.payload_end <= len(data):
         return []

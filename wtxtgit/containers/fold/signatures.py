@@ -1,9 +1,9 @@
-"""ed25519 signatures within FOLD files: `trust_block` of the index, `signature` of its metadata.
+"""ed25519 signatures in FOLD files: `trust_block` of the index, `signature` of its metadata.
 
-Both sign canonical JSON: sorted keys, ASCII-escaped, no spaces. The block has the hashes of the
-metadata and of the rest of the index, and so vouches for all chunks; the other one is made before a
-file is written, of what the program says of the model alone.
-Spec: `docs/spec/fold.md`, "Signatures".
+Both sign canonical JSON: sorted keys, ASCII-escaped, no spaces. The block contains the hashes of
+the metadata and of the rest of the index, and so covers all chunks. The other one is made before a
+file is written, and covers only what the program says of the model. Spec: `docs/spec/fold.md`,
+"Signatures".
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _AFTER_SIGNING = frozenset({"expression", *OF_THE_WRITING})
 
 
 def check_signatures(fold: Fold, options: ReadOptions, findings: Findings) -> None:
-    """Check what signs the file, if anything does.
+    """Check the signatures of the file, if it has any.
 
-    Without `options.public_keys` no signature can be checked: what is signed and has changed is a
-    warning then, with keys an error. All signatures of a file have to hold.
+    Without `options.public_keys` no signature can be checked: signed data that has changed is then
+    a warning, with keys an error. All signatures of a file have to hold.
     """
     held = [
         verdict
@@ -47,7 +47,7 @@ def check_signatures(fold: Fold, options: ReadOptions, findings: Findings) -> No
 
 
 def _trust_block(fold: Fold, options: ReadOptions, findings: Findings) -> bool | None:
-    """Whether a signature holds; None where there is none to check."""
+    """Whether the signature holds; None if there is none to check."""
     text, at = fold.index.get(TRUST_BLOCK), fold.index_start
     if text is None:
         return None
@@ -99,7 +99,7 @@ def _metadata(fold: Fold, options: ReadOptions, findings: Findings) -> bool | No
 
 
 def _messages(payload: Mapping[str, object]) -> Iterator[bytes]:
-    """What a signature of metadata may be over: each says the same."""
+    """Yield the equivalent messages that a signature of metadata may cover."""
     canonical = _canonical(payload)
     if canonical is not None:
         digest = hashlib.sha256(canonical)
@@ -122,7 +122,7 @@ def _judged(
     if why is None and options.public_keys and not _is_signed(value, messages, options):
         why = f"{field} was not made with any of the given keys"
     if why is not None:
-        # Without a key nobody asked whether it is signed.
+        # Without a key the user did not ask whether it is signed.
         say = findings.error if options.public_keys else findings.warn
         say(why, field, at, kind=KIND)
     elif not options.public_keys:
@@ -150,7 +150,7 @@ def _is_hash_of(stored: object, value: object, options: ReadOptions) -> bool:
     canonical, wanted = _canonical(value), parse_hash(stored)
     if canonical is None or wanted is None:
         return False
-    # An HMAC without its key says nothing: the signature covers it all the same.
+    # An HMAC can't be checked without its key: the signature covers it all the same.
     return wanted.holds(hashlib.sha256(canonical).hexdigest(), options.integrity_key) is not False
 
 

@@ -1,8 +1,8 @@
-"""What a merge does with values that every writer of a FOLD file makes anew.
+"""Merge rules for values that every writer of a FOLD file makes anew.
 
-pyfolds writes the time, counters and measurements of the model into each file, so two sides always
-differ in them, and no row of the model is in question. Hyperparameters are never ruled on.
-Spec: `docs/spec/fold.md`, "Resealing".
+pyfolds writes the time, counters and measurements of the model to each file, so they always differ
+between two sides, although they do not concern the rows of the model. Hyperparameters have no
+rules. Spec: `docs/spec/fold.md`, "Resealing".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIXED = "hyperparameters"
 def ruled(
     chunk: str | None, pointer: str, ours: object, theirs: object
 ) -> tuple[object, str] | None:
-    """The value that is taken, and a word for why; None where no rule speaks of it."""
+    """Return the value to take, and a word for the reason; None if no rule applies."""
     keys = pointer.split("/")[1:]
     if not keys or _FIXED in keys:
         return None
@@ -42,14 +42,14 @@ def ruled(
 
 
 def _largest(ours: object, theirs: object) -> object | None:
-    """The larger one of two numbers of one type, or of two texts that start with a date."""
+    """Return the larger of two numbers of one type, or of two texts that start with a date."""
     if type(ours) is not type(theirs):
         return None
     if isinstance(ours, int | float) and isinstance(theirs, int | float):
         is_number = not isinstance(ours, bool) and math.isfinite(ours) and math.isfinite(theirs)
         return max(ours, theirs) if is_number else None
     if isinstance(ours, str) and isinstance(theirs, str):
-        # Dates of one spelling compare as texts: of another length there is no telling.
+        # Dates of one spelling compare as texts; with different lengths they can't be compared.
         is_date = all(re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) for text in (ours, theirs))
         return max(ours, theirs) if is_date and len(ours) == len(theirs) else None
     return None

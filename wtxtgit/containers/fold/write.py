@@ -1,10 +1,9 @@
 """Writing FOLD files, version 1.2: chunks, the index, and the hashes in it.
 
-The same chunks give the same bytes: the time of writing is given, not taken.
-A chunk header holds the length and the hash of the bytes after it, and the
-file header where the index stands, so every chunk's content is gone through
-twice: nothing is held but parity.
-Spec: `docs/spec/fold.md`, "What is written".
+The same chunks give the same bytes: the time of writing is an argument. A chunk header has the
+length and the hash of the bytes after it, and the file header the position of the index, so every
+chunk's content is read twice: only parity is held in memory. Spec: `docs/spec/fold.md`, "What is
+written".
 """
 
 from __future__ import annotations
@@ -79,12 +78,11 @@ def build(
     merkle: bool = False,
     integrity_key: bytes | None = None,
 ) -> Iterator[Buffer]:
-    """A file of `chunks`, in pieces.
+    """Yield a file of `chunks` in pieces.
 
-    `ecc` is n of `rs(n)` (the original writer has 16, 32 and 64), 0 for no
-    parity. `metadata` is plain data; the hashes are added to it, as HMACs with
-    an `integrity_key`. Raises FormatError for what no index can hold, before
-    the first piece.
+    `ecc` is n of `rs(n)` (the original writer has 16, 32 and 64), 0 for no parity. `metadata` is
+    plain data, to which the hashes are added, as HMACs if there is an `integrity_key`. Raises
+    FormatError for what no index can hold, before the first piece.
     """
     prefix = SHA256_PREFIX if integrity_key is None else HMAC_PREFIX
     form = ChunkForm(compression, level, ecc, prefix, integrity_key)
@@ -94,7 +92,7 @@ def build(
         "format": "fold",
         "version": VERSION,
         "created_at_unix": created_at_unix,
-        # Of its hashes the names and the forms, in their order: `sealed` makes them.
+        # Its hashes only have names and forms so far, in order: `sealed` computes them.
         "metadata": {
             **own,
             CHUNK_HASHES: {},
@@ -110,12 +108,12 @@ def build(
 def build_model(
     tensors: Sequence[TensorSource], tags: Mapping[str, object], *, ecc: int = 0
 ) -> Iterator[Buffer]:
-    """A file with a chunk `torch_state`, a safetensors file of `tensors`, and what tells of it.
+    """Yield a file with a chunk `torch_state`, a safetensors file of `tensors`, and its metadata.
 
     `tags` are texts, or what a FOLD file says of itself (`describe.own_values`): then its other
-    chunks and its metadata go along, and tensors that are called `chunk/tensor` go to chunks of
-    their own. `ecc` is n of the parity `rs(n)`. Raises FormatError for names and dtypes that it
-    can't hold, before the first piece.
+    chunks and its metadata are copied, and tensors named `chunk/tensor` go to chunks of their own.
+    `ecc` is n of the parity `rs(n)`. Raises FormatError for names and dtypes that it can't hold,
+    before the first piece.
     """
     own = tags.get(OWN)
     if isinstance(own, OwnValues):
@@ -125,7 +123,7 @@ def build_model(
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "tag", offset=0)
     told = _told(texts)
-    # As a FOLD file that was loaded calls them.
+    # The names of tensors in a loaded FOLD file.
     if tensors and all(tensor.name.startswith(f"{MODEL_CHUNK}/") for tensor in tensors):
         tensors = [replace(t, name=t.name.removeprefix(f"{MODEL_CHUNK}/")) for t in tensors]
     texts = {key: text for key, text in texts.items() if key not in told}
@@ -135,7 +133,7 @@ def build_model(
 
 
 def _of_tensors(name: str, tensors: Sequence[TensorSource]) -> ChunkSource:
-    """A chunk that holds a safetensors file."""
+    """Return a chunk that holds a safetensors file."""
     entries = []
     for tensor in tensors:
         if tensor.element not in DTYPES:
@@ -156,8 +154,8 @@ def _of_json(name: str, value: object) -> ChunkSource:
 
 
 def _told(texts: Mapping[str, str]) -> dict[str, object]:
-    """The chunks in JSON that pyfolds' documentation names, as far as tags say what is in them."""
-    # Tags that come from such chunks are what was in them.
+    """Return the JSON chunks that pyfolds' documentation names, with values from tags."""
+    # Tags that come from such chunks have their content.
     told: dict[str, object] = {
         name: value for name in JSON_CHUNKS if (value := _object(texts.get(name))) is not None
     }
@@ -176,7 +174,7 @@ def _told(texts: Mapping[str, str]) -> dict[str, object]:
 
 
 def _object(text: str | None) -> dict[str, object] | None:
-    """The JSON object that a tag spells, None for any other."""
+    """Parse a tag as a JSON object, None if it is not one."""
     try:
         value = None if text is None else json_text.parse(memoryview(text.encode()), "tag")
     except FormatError:
@@ -186,7 +184,7 @@ def _object(text: str | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnValues:
-    """What a file holds beside tensors: its metadata, without hashes, and chunks in their order.
+    """What a file holds besides tensors: its metadata, without hashes, and its chunks in order.
 
     A chunk with tensors is None.
     """
@@ -199,7 +197,7 @@ class OwnValues:
 def _with_tensors(
     chunks: Mapping[str, ChunkSource | None], tensors: Sequence[TensorSource]
 ) -> list[ChunkSource]:
-    """The chunks of a file, those with tensors made anew of what is called `chunk/tensor`."""
+    """Return the chunks of a file, those with tensors rebuilt from what is named `chunk/tensor`."""
     inside: dict[str, list[TensorSource]] = {name: [] for name, one in chunks.items() if not one}
     first = next(iter(inside), MODEL_CHUNK)
     for tensor in tensors:
@@ -218,13 +216,13 @@ def _with_tensors(
 
 Compression = Literal["none", "zstd"]
 CTYPE_BYTES = 4
-# The field in the chunk header has 4 bytes.
+# The chunk header has 4 bytes for this.
 MAX_ECC_LEN = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkSource:
-    """A chunk to be written: `blocks` gives its `length` bytes, each time it is called."""
+    """A chunk to be written: `blocks` yields its `length` bytes each time it is called."""
 
     name: str
     ctype: bytes
@@ -236,7 +234,7 @@ class ChunkSource:
 class ChunkForm:
     """How a chunk is stored: `ecc` is n of `rs(n)` or 0, `prefix` the form of its hash.
 
-    `key` is the HMAC's where the form is that. With a `cipher_key` (AES-256) it is encrypted.
+    `key` is for an HMAC. With a `cipher_key` (AES-256) the chunk is encrypted.
     """
 
     compression: Compression = "none"
@@ -249,10 +247,10 @@ class ChunkForm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laid:
-    """A chunk in its place in a file that is written; `entry` is for the index.
+    """A chunk in its place in a file being written; `entry` is for the index.
 
-    `pieces` gives its header, payload and parity, `length` bytes together. It
-    is not new where it stands so in a file that was read.
+    `pieces` yields its header, payload and parity, `length` bytes in total. It is not new if it is
+    the same in a file that was read.
     """
 
     entry: dict[str, object]
@@ -261,16 +259,16 @@ class Laid:
     is_new: bool = True
 
     def at(self, offset: int) -> Laid:
-        """The same chunk, at `offset`."""
+        """Return the same chunk, at `offset`."""
         return replace(self, entry={**self.entry, "offset": offset})
 
     def like(self, chunk: FoldChunk) -> Laid:
-        """The same chunk with what else the index says of `chunk`."""
+        """Return the same chunk with whatever else the index says of `chunk`."""
         return replace(self, entry={**chunk.entry, **self.entry})
 
 
 def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
-    """Measure and hash a chunk that will stand at `offset`; raises FormatError."""
+    """Measure and hash a chunk to be written at `offset`; raises FormatError."""
     json_text.check_name(source.name, "chunk name", offset=offset)
     if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
         raise FormatError(f"ctype of chunk {quoted(source.name)} is not 4 ASCII characters")
@@ -280,7 +278,7 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
         )
     if form.compression not in get_args(Compression):
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
-    # A header stands before what it is of: one pass to measure and hash, a second one to write.
+    # A header precedes what it describes: one pass measures and hashes, a second one writes.
     crc, comp_len, sha256 = 0, 0, hashlib.sha256()
     nonce, stored = _stored(source, form)
     for block in stored:
@@ -330,7 +328,7 @@ def _pieces(source: ChunkSource, form: ChunkForm, header: bytes, comp_len: int) 
 
 
 def plan_all(sources: Iterable[tuple[ChunkSource, ChunkForm]]) -> list[Laid]:
-    """Plan chunks that stand back to back after the file header."""
+    """Plan chunks back to back after the file header."""
     planned: list[Laid] = []
     offset = HEADER.size
     for source, form in sources:
@@ -340,9 +338,9 @@ def plan_all(sources: Iterable[tuple[ChunkSource, ChunkForm]]) -> list[Laid]:
 
 
 def form_of(chunk: FoldChunk, compression: Compression, options: ReadOptions) -> ChunkForm:
-    """How a chunk is stored whose parity and form of hash are those of `chunk`.
+    """Return how to store a chunk with the parity and the form of hash of `chunk`.
 
-    Raises FormatError where these are unknown, or an HMAC whose key is not given.
+    Raises FormatError if these are unknown, or if it is an HMAC and there is no key.
     """
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
     ecc = parity_bytes(chunk.ecc_algo)
@@ -358,7 +356,7 @@ def form_of(chunk: FoldChunk, compression: Compression, options: ReadOptions) ->
 
 
 def need_key(prefix: str, key: bytes | None) -> None:
-    """Raise FormatError where hashes of that form can't be made."""
+    """Raise FormatError if hashes of that form can't be computed."""
     if prefix == HMAC_PREFIX and key is None:
         raise FormatError(
             "hashes are HMACs, which can't be computed without their key", field="sha256"
@@ -366,7 +364,7 @@ def need_key(prefix: str, key: bytes | None) -> None:
 
 
 def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
-    """The whole file: its header, its chunks, its index."""
+    """Yield the whole file: its header, its chunks, its index."""
     index_off = HEADER.size + sum(chunk.length for chunk in chunks)
     yield HEADER.pack(MAGIC, HEADER.size, index_off, len(index))
     for chunk in chunks:
@@ -375,9 +373,9 @@ def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
 
 
 def _stored(source: ChunkSource, form: ChunkForm) -> tuple[bytes | None, Iterator[Buffer]]:
-    """A chunk's bytes as they are stored: one zstd frame without checksum, or plain.
+    """Return a chunk's stored bytes: one zstd frame without checksum, or plain.
 
-    Those that are encrypted have a nonce, and are held as a whole.
+    Encrypted ones have a nonce, and are held in memory as a whole.
     """
     blocks: Iterator[Buffer] = _counted(source.blocks(), source.length, source.name)
     if form.compression != "none":
@@ -389,13 +387,13 @@ def _stored(source: ChunkSource, form: ChunkForm) -> tuple[bytes | None, Iterato
 
 
 def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memoryview]:
-    """The blocks, cut to pieces; they must have as many bytes as a header has said."""
+    """Cut the blocks to pieces; raises FormatError unless their total is what a header has said."""
     what = f"content of chunk {quoted(name)}"
     return chain.from_iterable(map(pieces, exactly(blocks, length, what, "comp_payload")))
 
 
 def manifest_hash(metadata: dict[str, object], prefix: str, key: bytes | None) -> str:
-    """The hash over metadata, in the form that `prefix` names; raises FormatError."""
+    """Return the hash over metadata, in the form that `prefix` names; raises FormatError."""
     try:
         sha256 = payloads.manifest_sha256(metadata)
     except (TypeError, ValueError, RecursionError):
@@ -406,7 +404,7 @@ def manifest_hash(metadata: dict[str, object], prefix: str, key: bytes | None) -
 def sealed(
     index: Mapping[str, object], chunks: Sequence[Laid], key: bytes | None
 ) -> dict[str, object]:
-    """`index` with these chunks; its hashes are made again where it has them, in their forms.
+    """Return `index` with these chunks; hashes that it has are computed again, in their forms.
 
     Raises FormatError for a manifest_hash that is an HMAC without its key.
     """
@@ -415,7 +413,7 @@ def sealed(
     if isinstance(before, dict):
         metadata = dict(before)
         if CHUNK_HASHES in metadata:
-            # Of equal names the last one's, as the original writer has it.
+            # The last one of equal names counts, as with the original writer.
             metadata[CHUNK_HASHES] = {
                 chunk.entry["name"]: chunk.entry["sha256"] for chunk in chunks
             }
@@ -434,12 +432,12 @@ def sealed(
 
 
 def format_index(index: dict[str, object]) -> bytes:
-    """The index's bytes, which the reader must take; raises FormatError."""
+    """Return the index's bytes, which the reader must accept; raises FormatError."""
     try:
         encoded = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
         raise FormatError("index can't be written as JSON", field="metadata") from None
     refuse_long(len(encoded), MAX_JSON, "index", "index")
-    # Plain data may still be too deep, or have integers over 64 bits.
+    # Plain data may still be too deep, or have integers of over 64 bits.
     json_text.parse(memoryview(encoded), "index")
     return encoded

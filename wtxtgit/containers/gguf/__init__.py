@@ -8,7 +8,7 @@ MAX_KEY = 65_535
 
 
 def keeps_tag(key: str) -> bool:
-    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and free."""
+    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and not reserved."""
     return 0 < len(key) <= MAX_KEY and key.isascii() and key != ALIGNMENT_KEY
 
 

@@ -1,8 +1,7 @@
-"""What can be checked of a GGUF file that `read` does not look at.
+"""Checks of a GGUF file beyond what `read` does.
 
-A GGUF file has no hashes. Errors are what makes a file ambiguous, what ggml
-refuses, and bytes that no tensor has; what a writer forgot is a warning.
-Spec: `docs/spec/gguf.md`, "Checks".
+A GGUF file has no hashes. Errors are what makes a file ambiguous, what ggml refuses, and bytes that
+belong to no tensor; what a writer forgot is a warning. Spec: `docs/spec/gguf.md`, "Checks".
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def check(container: Gguf, options: ReadOptions) -> Findings:
 
 
 def check_into(container: Gguf, findings: Findings) -> None:
-    """The same, into findings that may be of a file to be written anew."""
+    """Do the same, adding to findings that may be of a file to be written anew."""
     _check_entries(container, findings)
     _check_infos(container, findings)
     _check_placement(container, findings)
@@ -105,7 +104,7 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
 
 
 def _is_first(container: Gguf, split: KeyValue | None) -> bool:
-    """Whether a file has the metadata of its model: of one that was split the first has."""
+    """Whether a file has the metadata of its model: in a split model only the first file does."""
     if split is None or split.value_type not in NUMBERS:
         return True
     return decode(container.cursor(split.start), split.value_type) == 0
@@ -113,14 +112,14 @@ def _is_first(container: Gguf, split: KeyValue | None) -> bool:
 
 @dataclass(slots=True)
 class _Value:
-    """A value that is walked for wrong strings and booleans; the first of each kind is reported."""
+    """Searches a value for invalid strings and booleans; reports the first of each kind."""
 
     entry: KeyValue
     findings: Findings
     reported: set[int] = field(default_factory=set)
 
     def check(self, cursor: Cursor, value_type: int) -> None:
-        """Check a value and move past it; it is nested no deeper than `read` lets pass."""
+        """Check a value and move past it; it is not nested deeper than `read` allows."""
         start, count = cursor.pos, 1
         if value_type == ARRAY:
             value_type, count = read_array_head(cursor)
@@ -200,14 +199,14 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
                 at,
             )
         elif in_order and tensor.start != expected:
-            # What follows is moved as well: reported once.
+            # Everything after it is misaligned too: report it once.
             in_order = False
             findings.unread(f"{named} has offset {start}, ggml expects {wanted} here", "offset", at)
         expected = aligned(tensor.end, container.alignment)
 
 
 def _check_placement(container: Gguf, findings: Findings) -> None:
-    """Look at bytes that several tensors have, and at those that belong to nothing."""
+    """Check for bytes that belong to several tensors, and for bytes that belong to nothing."""
     data, alignment = container.data, container.alignment
     span = attrgetter("start", "end")
     placed = [info.tensor for info in container.infos if info.tensor.end > info.tensor.start]

@@ -1,4 +1,4 @@
-"""The values of a GGUF file's metadata, whole: a text as it is, all others as JSON.
+"""The complete values of a GGUF file's metadata: a text as it is, all others as JSON.
 
 Spec: `docs/spec/gguf.md`.
 """
@@ -28,7 +28,7 @@ _TOGETHER = 1000
 
 
 def named_parts(container: Gguf, options: ReadOptions) -> Iterator[NamedPart]:
-    """The metadata by key."""
+    """Yield the metadata by key."""
     entries = container.entries
     ends = [entry.offset for entry in entries[1:]] + [container.infos_end]
     for entry, end in zip(entries, ends, strict=True):
@@ -47,7 +47,7 @@ def _content(container: Gguf, entry: KeyValue) -> Iterator[Buffer]:
 
 
 def _spelled(cursor: Cursor, value_type: int) -> Iterator[str]:
-    """The value at the cursor as JSON; a vocabulary is never held as a whole."""
+    """Yield the value at the cursor as JSON; a vocabulary is never held as a whole."""
     if value_type != ARRAY:
         yield _json(decode(cursor, value_type))
         return

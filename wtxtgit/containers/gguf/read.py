@@ -1,15 +1,12 @@
 """GGUF, versions 2 and 3, of either byte order: metadata, tensor infos, ggml's types.
 
-Header (24 bytes), metadata, tensor infos, padding to `general.alignment`,
-tensor bytes at offsets that count from there. A key is a string (u64 length,
-bytes), a value its type (u32) and its bytes; an array has the type of its items
-(u32) and their count (u64) first. Values are walked when a file is read and
-only decoded when they are asked for. A ggml type whose block is one item is a
-number; the others are quantised, and their items are known by block alone. Of
-the numbers that ggml has given up 31 to 33 stood in files; 4, 5 and 36 to 38
-stay unknown.
-Spec: `docs/spec/gguf.md`; types:
-https://github.com/ggml-org/ggml/blob/master/include/ggml.h
+Header (24 bytes), metadata, tensor infos, padding to `general.alignment`, tensor bytes at offsets
+that count from there. A key is a string (u64 length, bytes), a value its type (u32) and its bytes;
+an array starts with the type of its items (u32) and their count (u64). Values are skipped when a
+file is read and only decoded when they are asked for. A ggml type whose block is one item is a
+number; the others are quantised, and their items are only known by block. Of the numbers that ggml
+has given up, 31 to 33 occur in files; 4, 5 and 36 to 38 stay unknown. Spec: `docs/spec/gguf.md`;
+types: https://github.com/ggml-org/ggml/blob/master/include/ggml.h
 """
 
 from __future__ import annotations
@@ -32,13 +29,13 @@ from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.ggml import PREFIX, TYPES, GgmlType, unknown
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
-# Key-value pairs that one file may have ("Limits"): each becomes an object in memory.
+# The most key-value pairs of a file ("Limits"): each becomes an object in memory.
 MAX_ENTRIES = MAX_TENSORS
-# Items of an array that a description lists; longer ones are told by their count, as nobody reads a
-# vocabulary in a report.
+# A description lists arrays of up to this many items, and only the count of longer ones: nobody
+# reads a vocabulary in a report.
 MAX_LISTED = 64
 
-# What a byte of a value counts that a description has: a reference is as long as eight.
+# What a byte of a listed value counts: a reference takes eight bytes.
 DECODED = 8
 UINT16, UINT32, INT32, BOOL, STRING, ARRAY = 2, 4, 5, 7, 8, 9
 NUMBERS = {
@@ -61,8 +58,8 @@ NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
 }
 TYPE_SIZE = 4
 COUNT_SIZE = 8
-# Bytes of strings that are mapped together: mapping each string of a vocabulary apart would take
-# longer than reading it.
+# Bytes of strings that are mapped together: mapping each string of a vocabulary separately would
+# take longer than reading it.
 STRINGS_STEP = 1 << 16
 LAYOUTS = {
     order: {number: Struct(sign + code) for number, (_, code) in NUMBERS.items()}
@@ -80,7 +77,7 @@ LENGTHS = {"little": Struct("<Q"), "big": Struct(">Q")}
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key-value pair; `offset` is where its key stands, `start` its value."""
+    """One key-value pair; `offset` is where its key is, `start` where its value is."""
 
     key: str
     value_type: int
@@ -90,14 +87,14 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnValue:
-    """A value as it stands in a little-endian file: its type and its bytes."""
+    """A value as in a little-endian file: its type and its bytes."""
 
     value_type: int
     raw: ByteView
 
 
 def read_entry(cursor: Cursor) -> KeyValue:
-    """Read a key and pass over its value; raises FormatError."""
+    """Read a key and skip its value; raises FormatError."""
     offset = cursor.pos
     key = cursor.text(cursor.integer(COUNT_SIZE, "key length"), "key")
     value_type = cursor.integer(TYPE_SIZE, "value_type")
@@ -107,7 +104,7 @@ def read_entry(cursor: Cursor) -> KeyValue:
 
 
 def skip(cursor: Cursor, value_type: int, depth: int = 1) -> None:
-    """Pass over a value; raises FormatError."""
+    """Skip a value; raises FormatError."""
     if value_type in NUMBERS:
         cursor.skip(LEAST_SIZES[value_type], "value")
     elif value_type == STRING:
@@ -124,19 +121,19 @@ def skip(cursor: Cursor, value_type: int, depth: int = 1) -> None:
 
 
 def read_array_head(cursor: Cursor) -> tuple[int, int]:
-    """The type and the count of an array's items, which the bytes at hand can hold."""
+    """Read the type and count of an array's items, which must fit the remaining bytes."""
     head = cursor.pos
     item_type, count = cursor.record(ARRAY_HEADS[cursor.order], "array type")
     least = LEAST_SIZES.get(item_type)
     if least is None:
         fail(f"array type {item_type} is unknown", offset=head, field="array type")
-    # Nothing is allocated from a count that the bytes at hand can't hold ("Limits").
+    # Nothing is allocated for a count that the remaining bytes can't hold ("Limits").
     cursor.pos = cursor.skip(count * least, "array")
     return item_type, count
 
 
 def skip_items(cursor: Cursor, item_type: int, count: int, depth: int = 1) -> None:
-    """Pass over the items of an array that is `depth` deep; raises FormatError."""
+    """Skip the items of an array that is `depth` deep; raises FormatError."""
     if depth > MAX_DEPTH:
         fail("value is nested too deeply", offset=cursor.pos, field="array", kind="limit")
     if item_type == STRING:
@@ -150,10 +147,10 @@ def skip_items(cursor: Cursor, item_type: int, count: int, depth: int = 1) -> No
 
 
 def decode(cursor: Cursor, value_type: int) -> object:
-    """The value at the cursor, which was passed over before, as plain data.
+    """Return the value at the cursor, which was skipped before, as plain data.
 
-    Arrays of over MAX_LISTED items are `{"type": ..., "count": ...}`. Bytes
-    of a string that are no UTF-8 become U+FFFD.
+    Arrays of over MAX_LISTED items become `{"type": ..., "count": ...}`. Bytes of a string that are
+    not UTF-8 become U+FFFD.
     """
     if value_type == STRING:
         raw = cursor.take(cursor.integer(COUNT_SIZE, "string length"), "string")
@@ -169,12 +166,12 @@ def decode(cursor: Cursor, value_type: int) -> object:
 
 
 def _skip_strings(cursor: Cursor, count: int) -> None:
-    """Pass over `count` strings; vocabularies have millions of them."""
+    """Skip `count` strings; vocabularies have millions of them."""
     data, start, last = cursor.data, cursor.pos, cursor.size - COUNT_SIZE
     length = LENGTHS[cursor.order].unpack_from
     pos = first = end = start
     for _ in range(count):
-        # The cursor refuses it below, with the place.
+        # The cursor refuses it below, with the position.
         if pos > last:
             pos += COUNT_SIZE
             break
@@ -196,13 +193,13 @@ SPLIT_NUMBER, SPLIT_COUNT, SPLIT_TENSORS = SPLIT_KEYS = (
 """Which file of a model this is, from 0 on, of how many, and how many tensors all of them have."""
 MAX_SPLITS = 2**16 - 1
 GGML_DIMENSIONS = 4
-# Bytes of a tensor's name that ggml has room for: 64, the last of them a NUL.
+# Longest name of a tensor in bytes: ggml has room for 64, the last of which is a NUL.
 GGML_NAME = 63
 DEFAULT_ALIGNMENT = 32
-# Dimensions of a tensor. ggml has four; with a few more files of others can still be told, and no
-# shape is ever long ("Limits").
+# The most dimensions of a tensor. ggml has four; allowing a few more makes files of other writers
+# readable while no shape is ever long ("Limits").
 MAX_DIMENSIONS = 8
-# Bytes of a text that goes to files of other formats; longer ones are no tags.
+# Longest text in bytes that becomes a tag in files of other formats.
 MAX_TAG = 65_536
 LEAST_ENTRY = COUNT_SIZE + TYPE_SIZE + 1
 LEAST_INFO = COUNT_SIZE + TYPE_SIZE + TYPE_SIZE + COUNT_SIZE
@@ -221,9 +218,9 @@ _RawInfo = tuple[int, str, tuple[int, ...], GgmlType, int]
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """A tensor info: where it stands, and the tensor it tells of.
+    """A tensor info: its position, and the tensor that it describes.
 
-    A tensor of an unknown type has no bytes that anyone could tell.
+    The size of a tensor of an unknown type is not known, so it has no bytes.
     """
 
     offset: int
@@ -245,11 +242,11 @@ class Gguf:
 
     @property
     def data_start(self) -> int:
-        """Where the offsets of tensors count from; past the end where there is no data."""
+        """Where the offsets of tensors count from; beyond the end if there is no data."""
         return aligned(self.infos_end, self.alignment)
 
     def cursor(self, pos: int) -> Cursor:
-        """A cursor in the file's byte order."""
+        """Return a cursor in the file's byte order."""
         return Cursor(self.data, pos, order=self.byteorder)
 
     def ranges(self) -> Iterator[ranges.Range]:
@@ -259,7 +256,7 @@ class Gguf:
 
 
 class _HeaderCursor(Cursor):
-    """A cursor that says where it stops at the limit and not at the file's end."""
+    """A cursor whose errors distinguish the limit on headers from the end of the file."""
 
     __slots__ = ("limited",)
 
@@ -276,7 +273,7 @@ class _HeaderCursor(Cursor):
 
 
 def describe(container: Gguf, options: ReadOptions) -> Description:
-    """What the file says of itself; raises FormatError."""
+    """Describe the file; raises FormatError."""
     values = {
         entry.key: decode(container.cursor(entry.start), entry.value_type)
         for entry in container.entries
@@ -303,16 +300,16 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
 
 def _listed(container: Gguf, info: Info) -> Tensor:
     tensor = info.tensor.listed(container.data, None if info.is_known else UNKNOWN_TYPE)
-    # Scales within blocks are in the file's order, and nothing else turns them round.
+    # Scales inside blocks are in the file's byte order, which nothing else converts.
     if tensor.element is None and info.is_known and container.byteorder == "little":
         return replace(tensor, packing=PREFIX + tensor.dtype)
     return tensor
 
 
 def own_values(container: Gguf) -> dict[str, object]:
-    """The type of each value and its bytes, as they stand in the file, by key; a repeated key once.
+    """Return the type and the bytes of each value as in the file, by key; a repeated key once.
 
-    Without the alignment, which a file that is written has of its own.
+    The alignment is left out: a file that is written has its own.
     """
     ends = [*(entry.offset for entry in container.entries[1:]), None]
     values: dict[str, object] = {}
@@ -327,7 +324,7 @@ def own_values(container: Gguf) -> dict[str, object]:
 
 
 def read(data: ByteView, *, is_cut: bool = False) -> Gguf:
-    """Read a GGUF file; of one that `is_cut` tensors may stand anywhere. Raises FormatError."""
+    """Read a GGUF file; if it `is_cut`, tensors may lie beyond its end. Raises FormatError."""
     listing = ListingBudget(len(data))
     version, order = _read_version(data)
     cursor = _HeaderCursor(data, len(MAGIC) + TYPE_SIZE, order=order)
@@ -339,7 +336,7 @@ def read(data: ByteView, *, is_cut: bool = False) -> Gguf:
     alignment = alignment_of(cursor, entries)
     listed = [_read_info(cursor, listing) for _ in range(tensor_count)]
     start = aligned(cursor.pos, alignment)
-    # Offsets count from behind all infos, which is only known now.
+    # Offsets count from the end of all infos, which is only known now.
     limit = None if is_cut else len(data)
     infos = tuple(_info(raw, start, limit, order) for raw in listed)
     return Gguf(data, version, order, entries, alignment, infos, cursor.pos)
@@ -350,7 +347,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     if cursor.take(len(MAGIC), "magic") != MAGIC:
         fail("magic is not GGUF", offset=0, field="magic")
     raw = cursor.take(TYPE_SIZE, "version")
-    # A version read in the wrong order is a huge number: both can't be known.
+    # In the wrong byte order a known version is a huge number, so only one order can fit.
     little, big = int.from_bytes(raw, "little"), int.from_bytes(raw, "big")
     if little in VERSIONS:
         return little, "little"
@@ -364,7 +361,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
 
 
 def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) -> None:
-    """Refuse a count that the bytes at hand can't hold, or that is over the limit."""
+    """Refuse a count that the remaining bytes can't hold, or that is over the limit."""
     if count > most:
         kind = "limit" if count * least <= cursor.remaining else "structure"
         fail(f"{field} is {count}, which is too many", offset=cursor.pos, field=field, kind=kind)
@@ -372,7 +369,7 @@ def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) 
 
 
 def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
-    """What the metadata, which the cursor has read, say of the alignment; raises FormatError."""
+    """Return the alignment that the metadata before the cursor say; raises FormatError."""
     stated = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
     if not stated:
         return DEFAULT_ALIGNMENT
@@ -381,7 +378,7 @@ def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
         fail(f"{ALIGNMENT_KEY} is not a uint32", offset=entry.offset, field=ALIGNMENT_KEY)
     at = Cursor(cursor.data, entry.start, order=cursor.order)
     alignment = at.integer(TYPE_SIZE, ALIGNMENT_KEY)
-    # Offsets are rounded by it: 0 would divide by zero.
+    # Offsets are rounded to it: 0 would divide by zero.
     if alignment.bit_count() != 1:
         fail(
             f"{ALIGNMENT_KEY} is {alignment}, which is not a power of two",
@@ -392,7 +389,7 @@ def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
 
 
 def _counted(entry: KeyValue, cursor: Cursor, listing: ListingBudget) -> KeyValue:
-    """The entry that ends at the cursor, which counts with the part of it that is decoded."""
+    """Return the entry that ends at the cursor, counting it and the part of it that is decoded."""
     listing.item((entry.key,), entry.offset, "metadata")
     if entry.value_type == ARRAY:
         head = Cursor(cursor.data, entry.start, order=cursor.order)
@@ -403,7 +400,7 @@ def _counted(entry: KeyValue, cursor: Cursor, listing: ListingBudget) -> KeyValu
 
 
 def _read_info(cursor: Cursor, listing: ListingBudget) -> _RawInfo:
-    """Read a tensor info, whose type and rows are those of ggml."""
+    """Read a tensor info and check its type and rows."""
     at = cursor.pos
     name = cursor.text(cursor.integer(COUNT_SIZE, "name length"), "name")
     rank = cursor.integer(TYPE_SIZE, "n_dimensions")
@@ -428,12 +425,12 @@ def _read_info(cursor: Cursor, listing: ListingBudget) -> _RawInfo:
 
 
 def _info(raw: _RawInfo, base: int, size: int | None, order: Literal["little", "big"]) -> Info:
-    """The tensor in a file of `size` bytes, None for any number, whose data starts at `base`."""
+    """Return the tensor in a file of `size` bytes (None: any size) whose data starts at `base`."""
     at, name, shape, ggml_type, offset = raw
     row_bytes = _fastest(shape) // ggml_type.block * ggml_type.size
     length = row_bytes * prod(shape[1:])
     start = base + offset
-    # Tensors without bytes may stand anywhere.
+    # Tensors without bytes may be anywhere.
     if length and size is not None and start + length > size:
         check_inside(start, length, size, f"tensor {quoted(name)}")
     tensor = Stored(
@@ -444,7 +441,7 @@ def _info(raw: _RawInfo, base: int, size: int | None, order: Literal["little", "
         start + length,
         ggml_type.element,
         "reversed",
-        # Of a single byte there is one order only.
+        # A single byte has only one order.
         "little" if ggml_type.size == 1 else order,
         row_bytes if length and ggml_type.element is None else None,
     )
@@ -452,5 +449,5 @@ def _info(raw: _RawInfo, base: int, size: int | None, order: Literal["little", "
 
 
 def _fastest(shape: Sequence[int]) -> int:
-    """Items of a row; a tensor without dimensions is one item."""
+    """Return the number of items in a row; a tensor without dimensions has one item."""
     return shape[0] if shape else 1

@@ -1,9 +1,8 @@
 """Models in several GGUF files, as llama.cpp splits them: `model-00001-of-00003.gguf` and so on.
 
-The first has the metadata of the model, and each says in `split.no`, `split.count` and
-`split.tensors.count` which one of how many it is, and how many tensors all have. No file lists
-them.
-Spec: `docs/spec/gguf.md`, "Split models"; https://github.com/ggml-org/llama.cpp,
+The first file has the metadata of the model. Each says in `split.no`, `split.count` and
+`split.tensors.count` its own number, the number of files, and the total number of tensors. No file
+lists them. Spec: `docs/spec/gguf.md`, "Split models"; https://github.com/ggml-org/llama.cpp,
 tools/gguf-split/gguf-split.cpp.
 """
 
@@ -41,7 +40,7 @@ _NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.g
 
 
 def make_index(names: Sequence[str]) -> ByteView | None:
-    """An index of the model that names of files tell, those that are missing included."""
+    """Make an index of the model that file names show, including missing files."""
     models = {
         (match["stem"], int(match["count"])) for name in names if (match := _NAME.fullmatch(name))
     }
@@ -67,18 +66,18 @@ def read(data: ByteView, open_member: OpenMember) -> SplitModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitModel(FileSet):
-    """Files that are a model together; `open_member` opens them, which are not yet."""
+    """Files that make up a model; `open_member` opens them when they are needed."""
 
     files: tuple[str, ...]
     open_member: OpenMember
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The paths of the files."""
+        """Return the paths of the files."""
         return self.files
 
     def describe(self, options: ReadOptions) -> Description:
-        """All tensors of all files, in the files' order, and the first one's metadata.
+        """Return all tensors of all files, in the files' order, and the first one's metadata.
 
         Raises FormatError.
         """
@@ -122,11 +121,11 @@ class SplitModel(FileSet):
                 self._check_place(file, opened, findings)
             except FormatError as error:
                 findings.refuse(error, chunk=file)
-            # What is counted of a file are its tensors: all files say how many there are.
+            # `nbytes` is the file's number of tensors here: all files state the total.
             yield findings.of_member(count)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What was found in all files, and whether their tensors are as many as the first says."""
+        """Join the findings of all files, and compare the number of tensors with the stated one."""
         findings, count = Findings.of_members(members)
         if findings.errors:
             return findings
@@ -157,7 +156,7 @@ class SplitModel(FileSet):
 
 
 def _split_values(container: Gguf) -> dict[str, object]:
-    """What a file says of its place, where these are numbers."""
+    """Return what a file says of its place in the split, so far as these are numbers."""
     return {
         entry.key: file_read.decode(container.cursor(entry.start), entry.value_type)
         for entry in container.entries
@@ -171,5 +170,5 @@ def _values(description: Description) -> Mapping[str, object]:
 
 
 def _apart(values: Mapping[str, object]) -> dict[str, object]:
-    """The metadata of the model: of all but one of its files."""
+    """Return a file's metadata without what says its place in the split."""
     return {key: value for key, value in values.items() if key not in SPLIT_KEYS}

@@ -1,4 +1,4 @@
-"""Writing a GGUF file again with other tensors or metadata.
+"""Rewriting a GGUF file with other tensors or metadata.
 
 Spec: `docs/spec/gguf.md`, "Resealing".
 """
@@ -41,12 +41,12 @@ Value = tuple[int, bytes, str]
 
 
 def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
-    """The tensors, in the order of their infos.
+    """Return the tensors, in the order of their infos.
 
-    Of one of an unknown type `stored` is all up to the next tensor: its
-    length can't be told.
+    For a tensor of an unknown type `stored` is everything up to the next tensor: its length is not
+    known.
     """
-    # The length of a tensor of an unknown type can't be told ("Resealing").
+    # The length of a tensor of an unknown type is not known ("Resealing").
     starts = sorted({info.tensor.start for info in container.infos})
     listed: list[Entry] = []
     for number, info in enumerate(container.infos):
@@ -63,14 +63,14 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
 
 
 def values(container: Gguf, options: ReadOptions) -> dict[str, object]:
-    """Each key's value type, the bytes of its value, and the byte order of the file."""
+    """Return each key's value type and bytes, and the byte order of the file."""
     return dict(_values(container))
 
 
 def rest(container: Gguf, options: ReadOptions) -> dict[str, object]:
-    """The version and the byte order, and a hash of bytes that no tensor has, where there are any.
+    """Return the version and the byte order, and a hash of bytes in no tensor, if there are any.
 
-    Those behind a tensor of an unknown type are in `entries`.
+    Bytes after a tensor of an unknown type are in `entries`.
     """
     spans = [(0, container.infos_end)]
     for info, entry in zip(container.infos, entries(container, options), strict=True):
@@ -87,15 +87,14 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The file with these tensors and, where not None, this metadata, in pieces.
+    """Yield the file with these tensors and, unless None, this metadata.
 
-    Where names, types, dimensions, their order and metadata stay, so does all
-    of the file but tensors' bytes. Else it is laid out anew, and what no
-    tensor has is left out. Raises FormatError, before the first piece: for
-    files with errors, a name that is there twice, tensors or values of another
-    byte order, tensors of unknown types that would be moved, tensors that
-    share bytes and are given different ones, what is over the format's limits
-    or would be mostly padding.
+    If names, types, dimensions, their order and metadata stay, so does the whole file except
+    tensors' bytes. Otherwise it is laid out anew, and bytes in no tensor are dropped. Raises
+    FormatError, before the first piece: for files with errors, repeated names, tensors or values of
+    another byte order, tensors of unknown types that would be moved, tensors that share bytes but
+    are given different ones, and for results that exceed the format's limits or would be mostly
+    padding.
     """
     sources = replacing.refuse_damaged((container, *map(_source, placed)), check_into)
     parts = [WrittenTensor(_info(each).tensor, _source(each).data, each.content) for each in placed]
@@ -109,9 +108,9 @@ def reseal(
 
 
 def keep(container: Gguf, numbers: Sequence[int]) -> Iterator[Buffer]:
-    """The file with the tensors of these numbers alone, whose bytes have to be there, in pieces.
+    """Yield the file with only the tensors of these numbers, whose bytes must exist.
 
-    Nothing else of the file has to hold. Raises FormatError before the first piece.
+    Nothing else in the file has to hold. Raises FormatError before the first piece.
     """
     placed = [PlacedEntry(container, number) for number in numbers]
     parts = [WrittenTensor(_info(each).tensor, container.data, None) for each in placed]
@@ -145,32 +144,32 @@ def _values(container: Gguf) -> dict[str, Value]:
 
 
 def _has_places(container: Gguf, placed: Sequence[PlacedEntry]) -> bool:
-    """Whether the tensors fit where those of the file stand, one for one."""
+    """Whether the tensors fit in the places of the file's own tensors, one for one."""
     return len(placed) == len(container.infos) and all(
         _info(each).tensor.name == own.tensor.name
         and _form(_source(each), each.number) == _form(container, n)
-        # Of an unknown type nobody knows what there is to be put into the place.
+        # For an unknown type it is not known which bytes would go to the place.
         and (own.is_known or each.source is container)
         for n, (own, each) in enumerate(zip(container.infos, placed, strict=True))
     )
 
 
 def _form(container: Gguf, number: int) -> Hashable:
-    """Dimensions and type, as they stand in the file."""
+    """Return dimensions and type, as they are in the file."""
     record = _record(container, number)
     name = len(container.infos[number].tensor.name.encode())
     return container.byteorder, bytes(record[COUNT_SIZE + name :])
 
 
 def _record(container: Gguf, number: int) -> ByteView:
-    """A tensor info without its offset."""
+    """Return a tensor info without its offset."""
     infos = container.infos
     end = infos[number + 1].offset if number + 1 < len(infos) else container.infos_end
     return container.data[infos[number].offset : end - COUNT_SIZE]
 
 
 def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tuple[bytes, int]:
-    """Key-value pairs, and the alignment that they say."""
+    """Return key-value pairs, and the alignment that they say."""
     refuse_many(len(given), MAX_ENTRIES, "keys", "metadata_kv_count")
     pairs: list[bytes] = []
     for key, (value_type, raw, byteorder) in given.items():
@@ -182,13 +181,13 @@ def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tu
         pairs += (len(name).to_bytes(COUNT_SIZE, order), name)
         pairs += (value_type.to_bytes(TYPE_SIZE, order), raw)
     metadata = b"".join(pairs)
-    # Read again as a reader would: a value that was given must not break the file.
+    # Read back as a reader would: a given value must not break the file.
     cursor = Cursor(memoryview(metadata), order=order)
     return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in given))
 
 
 def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> list[bytes]:
-    """The tensor infos of tensors that stand one after another."""
+    """Return the tensor infos of consecutive tensors."""
     refuse_many(len(placed), MAX_TENSORS, "tensors", "tensor_count")
     names = (_info(each).tensor.name for each in placed)
     json_text.refuse_repeated(names, "two tensors are named {}")
@@ -229,7 +228,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
 
 
 def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> None:
-    """Refuse a few tensors with an alignment that makes them a huge file."""
+    """Refuse an alignment that makes a huge file of a few tensors."""
     sizes = [len(header), *(part.nbytes for part in parts)]
     # An alignment of 2 GiB is a power of two as well.
     padding = sum(-size % alignment for size in sizes)

@@ -1,4 +1,4 @@
-"""What is left of a damaged GGUF file: the format has no hashes, so nothing is proved.
+"""Salvaging a damaged GGUF file: the format has no hashes, so nothing is proved.
 
 Spec: `docs/spec/gguf.md`, "Salvage".
 """
@@ -16,7 +16,7 @@ from wtxtgit.model.tensor import ReadOptions
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
-    """The tensors whose bytes are there; raises FormatError where the header can't be read."""
+    """Return the tensors whose bytes exist; raises FormatError if the header can't be read."""
     container = read(data, is_cut=True)
     listed = [(info.tensor, None if info.is_known else UNKNOWN_TYPE) for info in container.infos]
     tensors = shared.of_places(data, listed)

@@ -55,15 +55,15 @@ _NUMBERS = DTYPES | {element: number for element, (number, _) in QUANTISED.items
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, object]) -> Iterator[Buffer]:
-    """The bytes of a GGUF file with these tensors, and `tags` as values: texts, or as `OwnValue`s.
+    """Yield a GGUF file with these tensors, and `tags` as values: texts or `OwnValue`s.
 
-    Shapes are as in numpy; the file has them reversed. Tags are sorted by
-    key; without a `general.architecture` among them it is "unknown". `OwnValue`s keep their order,
-    and nothing is added to them.
+    Shapes are as in numpy; the file has them reversed. Tags are sorted by key; without a
+    `general.architecture` it is set to "unknown". `OwnValue`s keep their order, and nothing is
+    added to them.
 
-    Raises FormatError, before anything is given, for what GGUF can't hold: a
-    dtype, over 4 dimensions, a name over 63 bytes or twice there, a key that
-    is not 1 to 65,535 ASCII characters or the alignment's.
+    Raises FormatError, before yielding anything, for what GGUF can't hold: a dtype, over 4
+    dimensions, a name over 63 bytes or repeated, a key that is not 1 to 65,535 ASCII characters or
+    is the alignment's.
     """
     # A check warns of files without it ("Checks").
     is_own = any(isinstance(value, OwnValue) for value in tags.values())
@@ -86,11 +86,11 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, object]) -> 
 def build_set(
     tensors: Sequence[TensorSource], tags: Mapping[str, object], stem: str, max_shard: int
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
-    """Names that start with `stem`, and bytes, of files with up to `max_shard` tensor bytes each.
+    """Yield names that start with `stem`, and bytes, of files with up to `max_shard` tensor bytes.
 
-    They are split as by llama.cpp: the first one has all the metadata, and each the three keys
-    that say which one of how many it is. What fits into one file has none of them.
-    Raises FormatError as `build_model` does, and for too many files, before anything is given.
+    They are split as by llama.cpp: the first file has all the metadata, and each has the three keys
+    that say its number and the totals. A model that fits in one file has none of these. Raises
+    FormatError as `build_model` does, and for too many files, before yielding anything.
     """
     groups = filled(tensors, max_shard)
     refuse_many(len(groups), MAX_SPLITS, "files", SPLIT_COUNT)
@@ -118,14 +118,14 @@ def build_set(
 def file_pieces(
     header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor], alignment: int
 ) -> Iterator[Buffer]:
-    """The bytes of a file: its header, and tensors that are padded to the alignment."""
+    """Yield a file: its header, and tensors padded to the alignment."""
     yield header
     # A file without tensors ends where the header does.
     size = len(header)
     for tensor in tensors:
         yield from _padding(size, alignment)
         yield from tensor.blocks()
-        # Tensors start at multiples of the alignment, so only the last one's length counts.
+        # Other tensors start at multiples of the alignment, so only the last one's length matters.
         size = tensor.nbytes
     if tensors:
         yield from _padding(size, alignment)

@@ -1,9 +1,8 @@
-"""Checks of an MLCP file: its JSON as .NET reads it, and held against the records.
+"""Checks of an MLCP file: its JSON as .NET reads it, and compared with the records.
 
-The original writer checks no sizes, shapes and dtypes: odd ones are a warning
-where the metadata have them too. All that its reader refuses, and all in which
-metadata and records differ, is an error: one of the two was changed.
-Spec: `docs/spec/mlcp.md`, "Checks".
+The original writer checks no sizes, shapes and dtypes: odd ones are a warning if the metadata have
+them too. Everything that its reader refuses, and every difference between metadata and records, is
+an error: one of the two was changed. Spec: `docs/spec/mlcp.md`, "Checks".
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
-# Largest size that a record can state: sizes are int64.
+# The largest size that a record can state: sizes are int64.
 MAX_SIZE = 2**63 - 1
 FIRST_VERSION = "1.0.0"
 
@@ -51,7 +50,7 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
 
 
 def _check_metadata(container: Mlcp, findings: Findings) -> None:
-    """Check that the original reader takes the JSON, and that no member hides another."""
+    """Check that the original reader accepts the JSON, and that no member hides another."""
     at = container.metadata_start
     if not isinstance(container.metadata, dict):
         findings.error("metadata is not a JSON object", "metadata", at)
@@ -70,7 +69,7 @@ def _check_version(container: Mlcp, findings: Findings) -> None:
         return
     inside = metadata.get("version")
     if inside != container.version:
-        # The writer puts the first version before metadata that have none.
+        # If metadata have no version, the writer puts the first one before them.
         is_left_out = inside is None and container.version == FIRST_VERSION
         (findings.warn if is_left_out else findings.error)(
             f"version is {_word(inside)} in the metadata, {quoted(container.version)} before it",
@@ -80,9 +79,9 @@ def _check_version(container: Mlcp, findings: Findings) -> None:
 
 
 def _check_shards(container: Mlcp, findings: Findings) -> set[int]:
-    """Hold the metadata's lists against the records; the records that a list confirms.
+    """Compare the metadata's lists with the records; returns the records that a list confirms.
 
-    The metadata says how many shards to read, the records how many there are.
+    The metadata say how many shards to read, the records how many there are.
     """
     metadata = container.metadata if isinstance(container.metadata, dict) else {}
     body, at = container.body, container.metadata_start
@@ -119,7 +118,7 @@ def _compare(
     at: int,
     findings: Findings,
 ) -> list[int]:
-    """Hold a list of tensors in the metadata against the records; which of these it has."""
+    """Compare a list of tensors in the metadata with the records; returns which of these it has."""
     if len(listed) != len(records):
         findings.error(
             f"{where}: the metadata lists {len(listed)} tensors, but the file has {len(records)}",
@@ -145,7 +144,7 @@ def _compare(
 
 
 def different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
-    """The JSON's names of what it says otherwise than the record."""
+    """Yield the JSON's names of fields that differ from the record."""
     if item.get("name") != record.name:
         yield "name"
     if not _is_shape(item.get("shape"), record.shape):
@@ -167,7 +166,7 @@ def _is_shape(value: object, shape: tuple[int, ...]) -> bool:
 
 
 def _is_dtype(value: object, dtype: str) -> bool:
-    """Numbers stand for dtypes; one that has no name is written as its digits."""
+    """Whether a value denotes this dtype: a number, or its digits if the dtype has no name."""
     if type(value) is int:
         name = DTYPE_NAMES[value] if 0 <= value < len(DTYPE_NAMES) else str(value)
         return name == dtype
@@ -175,7 +174,7 @@ def _is_dtype(value: object, dtype: str) -> bool:
 
 
 def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) -> None:
-    """Tell what is odd in a record by itself."""
+    """Report what is odd in a record by itself."""
     size_at = record.end - DIM_SIZE
     shape_at = size_at - DIM_SIZE * len(record.shape)
     name = f"tensor {quoted(record.name)}"
@@ -199,7 +198,7 @@ def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) ->
 
 
 def _word(value: object) -> str:
-    """A JSON value in a few words."""
+    """Return a JSON value in a few words."""
     match value:
         case None:
             return "null"

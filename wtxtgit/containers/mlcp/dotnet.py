@@ -1,9 +1,8 @@
-"""What .NET reads as the metadata of an MLCP file: System.Text.Json into the original's classes.
+"""What .NET accepts as the metadata of an MLCP file: System.Text.Json with the original's classes.
 
-A member of another type, a number outside of its range, a time that is none, a
-text that is no Unicode: its reader throws at each, and the file can't be
-loaded. Members that it does not know it passes over.
-Spec: `docs/spec/mlcp.md`, "Metadata".
+A member of another type, a number out of range, an invalid time, a text that is not Unicode: its
+reader throws for each, and the file can't be loaded. It skips members that it does not know. Spec:
+`docs/spec/mlcp.md`, "Metadata".
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MOST_OFFSET = 14 * 60
 """Minutes that a time may differ from UTC."""
 
 # A date alone, or with hours and minutes; then seconds, up to 16 digits of a fraction, and an
-# offset, each of which may be missing. ASCII digits alone: `\d` takes others.
+# offset, each of which may be missing. Only ASCII digits: `\d` accepts others.
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,16})?)?"
@@ -34,28 +33,28 @@ Refusal = tuple[str, str]
 
 
 class _Members(NamedTuple):
-    """An object of the original's: its members, and what each may be."""
+    """An object of the original's classes: its members, and what each may be."""
 
     of: Mapping[str, Any]
 
 
 class _Items(NamedTuple):
-    """A list whose items are all alike."""
+    """A list whose items are all of one kind."""
 
     of: Any
 
 
 class _Scalar(NamedTuple):
-    """A value by itself, and the word for what it has to be."""
+    """A single value, and a word for what it has to be."""
 
     check: Check
     word: str
 
 
 def refusals(metadata: dict[str, object]) -> Iterator[Refusal]:
-    """What the original reader throws at, or passes over, in the order of its members."""
+    """Yield what the original reader throws at, or skips, in the order of its members."""
     yield from _refused(metadata, METADATA, "")
-    # Two names of one member: the writer writes it twice, and readers take the second.
+    # Two names of one member: the writer writes both, and readers take the second.
     twice = [metadata.get(key) for key in ("sharding", "shardingStrategy")]
     if None not in twice and twice[0] != twice[1]:
         yield "shardingStrategy", "differs from sharding"
@@ -63,7 +62,7 @@ def refusals(metadata: dict[str, object]) -> Iterator[Refusal]:
 
 
 def is_time(value: object) -> bool:
-    """Whether it is a date and time as `DateTime` of System.Text.Json reads them."""
+    """Whether it is a date and time as System.Text.Json reads a `DateTime`."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return False
@@ -78,7 +77,7 @@ def is_time(value: object) -> bool:
     offset = int(hours) * 60 + int(minutes or 0)
     if int(minutes or 0) > 59 or offset > MOST_OFFSET:
         return False
-    # As UTC it has to be in the years 1 to 9999, too.
+    # Converted to UTC it has to be in the years 1 to 9999, too.
     past_midnight = hour * 60 + minute
     if sign == "+" and (year, month, day) == (1, 1, 1):
         return past_midnight >= offset
@@ -171,7 +170,7 @@ def _of_members(
     start = f"{where}." if where else ""
     missing = [key for key in known if key not in value]
     unknown = [key for key in value if key not in known]
-    # The writer leaves none out: what is behind another name now is passed over.
+    # The writer leaves no member out: a renamed one is skipped.
     if missing and unknown:
         yield start + missing[0], f"is missing, and {ascii(unknown[0])[:40]} is unknown"
     for key, wanted in known.items():
@@ -180,7 +179,7 @@ def _of_members(
 
 
 def _unreadable(metadata: object) -> Iterator[Refusal]:
-    """Numbers and texts that Python reads, and System.Text.Json does not."""
+    """Yield numbers and texts that Python can read but System.Text.Json can't."""
     pending = [metadata]
     while pending:
         value = pending.pop()

@@ -1,10 +1,9 @@
-"""The metadata of an MLCP file: what follows from its records, and the values that do not.
+"""The metadata of an MLCP file: what follows from its records, and independent values.
 
-A merge sets the values one by one. Lists of tensors follow from the records:
-they are made anew for shards that have other records, and what stays keeps its
-place and its spelling. Where a list says something else than the records do,
-a merge takes it from the skeleton of the file that is written.
-Spec: `docs/spec/mlcp.md`, "Resealing".
+A merge sets the values one by one. Lists of tensors follow from the records: they are made anew for
+shards with other records, where items that stay keep their order and spelling. If a list disagrees
+with the records, a merge takes it from the skeleton of the result. Spec: `docs/spec/mlcp.md`,
+"Resealing".
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WHOLE = "metadata"
 REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
 """What the metadata say of a tensor that its record says, or that follows from the others."""
 CRLF = b"\r\n"
-# A dtype of fewer digits is written as the number that it is: so many fit into .NET's int32.
+# A dtype of fewer digits than this is written as a number, which then fits .NET's int32.
 MAX_DIGITS = 10
 OTHER = "another list"
 """Stands before the hash of a list whose items are not those of the records."""
@@ -42,19 +41,19 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class StatedTensor:
-    """What the metadata say of a record: in its shard's list, and among all tensors."""
+    """What the metadata say of a record: in its shard's list, and in the list of all tensors."""
 
     in_shard: Json | None
     in_all: Json | None
 
     @property
     def further(self) -> tuple[str, str]:
-        """What is no record's to say, in a form that can be compared."""
+        """Return, in comparable form, what the record does not say."""
         return _further(self.in_shard), _further(self.in_all)
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
-    """The metadata without what follows from records, versions and time; shards by number."""
+    """Return the metadata but versions, time, and what follows from records; shards by number."""
     metadata = container.metadata
     if not isinstance(metadata, dict):
         return {WHOLE: metadata}
@@ -79,10 +78,10 @@ def _numbered(shards: object, placement: Placement) -> object:
 
 
 def derived(placement: Placement) -> frozenset[str]:
-    """What of a shard follows from its tensors.
+    """Return which members of a shard follow from its tensors.
 
-    Where their bytes are not in the file the checksum alone says which they
-    are: it is a value then.
+    If the tensors' bytes are not in the file, only the checksum identifies them: then it is a
+    value.
     """
     if placement is Placement.NOWHERE:
         return frozenset({TENSORS, FILE_SIZE})
@@ -94,7 +93,7 @@ def _member(metadata: object, key: str) -> object:
 
 
 def _items(items: object, records: Sequence[TensorRecord]) -> list[Json | None]:
-    """The items of a list that is one of these records, by their names; else nothing of each."""
+    """Return the items of a list that matches these records by name; otherwise None for each."""
     if not isinstance(items, list) or len(items) != len(records):
         return [None] * len(records)
     matching = [
@@ -110,9 +109,9 @@ def _further(item: Json | None) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceRecord:
-    """A record of one of the files that are put together, and what its metadata say of it.
+    """A record of one of the source files, and what that file's metadata say of it.
 
-    Its tensor has other bytes than in that file where it `is_changed`.
+    If it `is_changed`, its tensor has other bytes than in that file.
     """
 
     container: Mlcp
@@ -122,13 +121,13 @@ class SourceRecord:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """All that its record and the metadata say, but for places."""
+        """Return everything that the record and the metadata say, except places."""
         record = self.record
         return record.shard, record.dtype, record.shape, record.size, *self.listed.further
 
 
 def rows_of(container: Mlcp) -> list[SourceRecord]:
-    """All records of a file; a list in the metadata that is not theirs says nothing of them."""
+    """Return all records of a file; a list in the metadata that does not match them is ignored."""
     records = container.body.records
     in_all = _items(_member(container.metadata, INFOS), records)
     shards = shard_list(container.metadata)
@@ -148,17 +147,17 @@ def updated(
     wanted: Mapping[str, object],
     placement: Placement,
 ) -> Buffer:
-    """The JSON with `wanted` as its values, for `rows`, which are ordered by shard.
+    """Return the JSON with `wanted` as its values, for `rows`, which are ordered by shard.
 
-    It is the one that the file has where nothing changes. Raises FormatError
-    where the metadata can't say it.
+    If nothing changes it is the file's own JSON. Raises FormatError if the metadata can't express
+    it.
     """
     raw = bytes(container.data[container.metadata_start : container.header_end])
     update = _Update(container, rows, placement)
     value = update.metadata(wanted)
     if json.dumps(value) == json.dumps(container.metadata):
         return raw
-    # What changes is spelled as on the machine that wrote the file.
+    # Changed JSON has the line endings of the machine that wrote the file.
     spelled = format_json(value)
     return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
 
@@ -169,7 +168,7 @@ class _Update:
     def __init__(self, container: Mlcp, rows: Sequence[SourceRecord], placement: Placement) -> None:
         self.container = container
         self.files = {id(row.container): row.container for row in rows}
-        # The file that is written comes first: its metadata are the model for the others.
+        # The file being written comes first: its metadata are the template for the others.
         self.files = {id(container): container, **self.files}
         self.own = rows_of(container)
         self.rows = rows
@@ -201,7 +200,7 @@ class _Update:
         return new
 
     def _shards(self, wanted: object) -> object:
-        """A list of the shards that are numbered from 0; what is no such thing as it is."""
+        """Return the new list of shards, which are numbered from 0; anything else is unchanged."""
         if not isinstance(wanted, dict):
             return wanted
         numbers = [str(number) for number in range(len(wanted))]
@@ -232,21 +231,21 @@ class _Update:
         return new | {key: value for key, value in wanted.items() if key not in new}
 
     def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
-        """That of the file which has just this shard; null where none has."""
-        # What a checksum is of is not at hand, so it is never made ("Resealing").
+        """Return the checksum of a file that has exactly this shard; null if none has."""
+        # The bytes that a checksum covers are not available, so it is never computed ("Resealing").
         are_its_own = all(row.container is owner and not row.is_changed for row in rows)
         if not are_its_own or not _are_same(self._was(owner, number), rows):
             return None
         return _shard_of(owner, number).get(CHECKSUM)
 
     def _was(self, file: Mlcp, number: int) -> Sequence[SourceRecord]:
-        """The records that a file has in a shard."""
+        """Return the records that a file has in a shard."""
         if id(file) not in self.by_shard:
             self.by_shard[id(file)] = _by_shard(rows_of(file))
         return self.by_shard[id(file)].get(number, [])
 
     def _model(self, number: int) -> Mlcp:
-        """The first file whose metadata list this shard; the one that is written if none does."""
+        """Return the first file whose metadata list this shard, or else the one being written."""
         has = (file for file in self.files.values() if number < len(shard_list(file.metadata)))
         return next(has, self.container)
 
@@ -258,7 +257,7 @@ class _Update:
         where: str,
         said: Callable[[StatedTensor], Json | None],
     ) -> object:
-        """A list of tensors for these rows; `old` where they were the same, or it is no list."""
+        """Return a list of tensors for these rows; `old` if they are unchanged or it is no list."""
         if not isinstance(old, list) or _are_same(was, rows):
             return old
         items = [said(row.listed) for row in was]
@@ -269,14 +268,14 @@ class _Update:
                 field=TENSORS,
             )
         stated = [item for item in items if item is not None]
-        # Offsets are counted again only where they counted the bytes before ("Resealing").
+        # Offsets are computed only if they counted the bytes before ("Resealing").
         has_places = [item.get(OFFSET) for item in stated] == list(_offsets(was))
         pairs = zip(rows, _offsets(rows), strict=True)
         return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
 
 
 def _shard_of(file: Mlcp, number: int) -> Json:
-    """What a file's metadata say of a shard, nothing where that is no object."""
+    """Return what a file's metadata say of a shard, {} if that is not an object."""
     shards = shard_list(file.metadata)
     shard = shards[number] if number < len(shards) else None
     return shard if isinstance(shard, dict) else {}
@@ -290,7 +289,7 @@ def _by_shard(rows: Sequence[SourceRecord]) -> dict[int, list[SourceRecord]]:
 
 
 def _item(row: SourceRecord, said: Json | None, place: int, has_places: bool) -> Json:
-    """What a list says of a row; its offset is `place` where those of the list count bytes."""
+    """Return a list's item for a row; its offset is `place` if the list's offsets count bytes."""
     if said is not None:
         return {**said, OFFSET: place} if has_places and OFFSET in said else said
     record = row.record
@@ -302,7 +301,7 @@ def _item(row: SourceRecord, said: Json | None, place: int, has_places: bool) ->
 
 
 def _offsets(rows: Sequence[SourceRecord]) -> Iterator[int]:
-    """Where the bytes of each tensor start, counted within its shard."""
+    """Yield where the bytes of each tensor start in its shard."""
     shard, place = -1, 0
     for row in rows:
         if row.record.shard != shard:
@@ -316,7 +315,7 @@ def _are_same(was: Sequence[SourceRecord], rows: Sequence[SourceRecord]) -> bool
 
 
 def _overlaid(old: object, wanted: object) -> object:
-    """`wanted`, its members in the order that they have in `old`."""
+    """Return `wanted` with its members in the order that they have in `old`."""
     if not isinstance(old, dict) or not isinstance(wanted, dict):
         return wanted
     kept = {key: _overlaid(value, wanted[key]) for key, value in old.items() if key in wanted}
@@ -324,7 +323,7 @@ def _overlaid(old: object, wanted: object) -> object:
 
 
 def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
-    """What is said of shards and tensors otherwise than the records say it, by member."""
+    """Yield, by member, what the metadata say of shards and tensors unlike their records."""
     metadata, records = container.metadata, container.body.records
     if not isinstance(metadata, dict):
         return
@@ -343,7 +342,7 @@ def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
         else:
             yield f"{where}/{TENSORS}", "missing"
         size = shard.get(FILE_SIZE, "missing")
-        # It is changed by as much as the records' sizes are.
+        # It is changed by the same amount as the records' sizes.
         more = size - sum(record.size for record in own) if type(size) is int else size
         if more != 0 or type(more) is not int:
             yield f"{where}/{FILE_SIZE}", more
@@ -352,7 +351,7 @@ def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
 def _odd_list(
     where: str, items: object, records: Sequence[TensorRecord]
 ) -> Iterator[tuple[str, object]]:
-    """What a list says that its records do not."""
+    """Yield what a list says that its records do not."""
     if not isinstance(items, list) or len(items) != len(records):
         yield where, (OTHER, _digest(items))
         return
@@ -383,7 +382,7 @@ def _other_words(item: Json, record: TensorRecord) -> Json:
 
 
 def _spelled(value: object) -> str:
-    """JSON to be compared: 1 is not True."""
+    """Spell JSON for comparison: 1 is not True."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -1,9 +1,8 @@
 """MLCP (.checkpoint): one file of metadata and tensor records. Little-endian.
 
-Magic, .NET version string, int32 length and JSON, then shards: an int32
-count and that many records. Their own writer stores no tensor bytes; files
-that do have them after each record, or after all records.
-Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
+Magic, .NET version string, int32 length and JSON, then shards: an int32 count and that many
+records. The original writer stores no tensor bytes; files that do have them after each record, or
+after all records. Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
-# Longest .NET string, in bytes: .NET counts them in an int32.
+# Longest .NET string in bytes: its length is an int32.
 MAX_STRING = 2**31 - 1
-# Bytes of seven bits each that say how long a .NET string is: five hold an int32.
+# The length of a .NET string takes up to five bytes of seven bits each, for an int32.
 MAX_STRING_LENGTH_SIZE = 5
-# Bytes looked at first for the end of a run of zeros, then twice as many each time: most runs are
-# short, but a file of zeros is one.
+# The end of a run of zeros is searched in so many bytes first, then twice as many each time: most
+# runs are short, but a file of zeros is a single one.
 FIRST_ZEROS_SCAN = 64
 MAX_ZEROS_SCAN = 1 << 20
 NO_BYTES = "the file does not hold the bytes of tensors"
@@ -77,7 +76,7 @@ _REPEATED = frozenset({"version", "format", "shards", "customFields", "tensorInf
 
 
 class Placement(Enum):
-    """Where the tensors' bytes are, in the order in which it is tried."""
+    """Where the tensors' bytes are, in the order in which this is tried."""
 
     NOWHERE = "nowhere"
     AFTER_EACH = "after each record"
@@ -88,8 +87,7 @@ class Placement(Enum):
 class TensorRecord:
     """A tensor's record, [start, end) in the file.
 
-    `size` is how many bytes it claims, `shard` which shard lists it, the
-    first being 0.
+    `size` is the number of bytes that it claims, `shard` the shard that lists it, counted from 0.
     """
 
     name: str
@@ -103,7 +101,7 @@ class TensorRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecords:
-    """All shards: their records, up to where, and where the tensors' bytes are."""
+    """All shards: their records, where these end, and where the tensors' bytes are."""
 
     records: tuple[TensorRecord, ...]
     end: int
@@ -115,8 +113,8 @@ class ShardRecords:
 class Mlcp:
     """An MLCP file that was read.
 
-    `metadata` is the value of its JSON, which is data[metadata_start:header_end],
-    and `has_repeated_keys` where one of its objects has a key twice.
+    `metadata` is the value of its JSON, which is data[metadata_start:header_end];
+    `has_repeated_keys` if one of its objects has a key twice.
     """
 
     data: ByteView
@@ -128,7 +126,7 @@ class Mlcp:
     has_repeated_keys: bool = False
 
     def by_shard(self) -> dict[int, tuple[TensorRecord, ...]]:
-        """The records of each shard that has any."""
+        """Return the records of each shard that has any."""
         of_shard = attrgetter("shard")
         return {shard: tuple(group) for shard, group in groupby(self.body.records, of_shard)}
 
@@ -155,7 +153,7 @@ class Mlcp:
 
 
 def describe(container: Mlcp, options: ReadOptions) -> Description:
-    """What the file says of itself."""
+    """Describe the file."""
     return Description(
         "mlcp",
         tuple(
@@ -170,9 +168,8 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
 
 
 def own_values(metadata: object) -> Callable[[], Mapping[str, object]] | None:
-    """What a file of the same format is given: custom fields, and all that follows from no tensor.
-
-    None for metadata that are no object.
+    """Return what another file of this format can be given: custom fields, and all that is
+    independent of tensors. None if the metadata are not an object.
     """
     if not isinstance(metadata, dict):
         return None
@@ -191,9 +188,9 @@ def read(data: ByteView, listing: ListingBudget | None = None) -> Mlcp:
 def read_head(
     data: ByteView, listing: ListingBudget | None = None, repeated: list[str] | None = None
 ) -> tuple[str, object, int, int]:
-    """The version, the value of the JSON, where that starts and ends; raises FormatError.
+    """Return the version, the value of the JSON, where it starts and ends; raises FormatError.
 
-    `repeated` is given what has a key twice.
+    Repeated keys are added to `repeated`.
     """
     listing = listing or ListingBudget(len(data))
     cursor = Cursor(data, len(MAGIC))
@@ -209,46 +206,46 @@ def read_head(
 def read_body(
     data: ByteView, start: int, shard_count: int, listing: ListingBudget | None = None
 ) -> ShardRecords:
-    """The shards that begin at `start`, in the first placement that fits exactly.
+    """Return the shards that begin at `start`, in the first placement that fits exactly.
 
-    `shard_count` is how many the metadata lists; without tensor bytes there
-    are as many as there are. Raises FormatError where none fits.
+    `shard_count` is how many the metadata list; without tensor bytes as many are read as there are.
+    Raises FormatError if no placement fits.
     """
     listing = listing or ListingBudget(len(data))
     left = listing.left
     errors: list[FormatError] = []
-    # Nothing in a file says which: the first that ends where the file does is taken.
+    # Nothing in a file says which: the first that ends at the end of the file is taken.
     for placement in Placement:
         count = None if placement is Placement.NOWHERE else shard_count
         listing.left = left
         try:
             return _read_shards(data, start, count, placement, listing)
         except FormatError as error:
-            # Where it came from holds the records that were read.
+            # The traceback holds the records that were read.
             errors.append(error.with_traceback(None))
-    # The first placement is that of the original writer, so its error says most.
+    # The first placement is the original writer's, so its error is the most useful.
     raise errors[0]
 
 
 def shard_list(metadata: object) -> list[object]:
-    """What `shards` lists; nothing where it is null, missing or no list."""
+    """Return the list `shards`; [] if it is null, missing or not a list."""
     shards = metadata.get("shards") if isinstance(metadata, dict) else None
     return shards if isinstance(shards, list) else []
 
 
 def custom_fields(metadata: object) -> dict[str, str]:
-    """The custom fields that are texts; they go to other formats as tags."""
+    """Return the custom fields that are texts; they become tags in other formats."""
     return json_text.texts(metadata.get("customFields") if isinstance(metadata, dict) else None)
 
 
 def untold(metadata: object) -> tuple[str, ...]:
-    """Members that hold something beyond tensors and texts among the custom fields."""
+    """Return members that hold anything beyond tensors and texts among the custom fields."""
     if not isinstance(metadata, dict):
         return () if metadata is None else ("metadata",)
     members = [
         key
         for key, value in metadata.items()
-        # The original writer writes its sharding twice.
+        # The original writer writes the sharding twice.
         if key not in _REPEATED
         and value is not None
         and not (key == "shardingStrategy" and value == metadata.get("sharding"))
@@ -265,7 +262,7 @@ def untold(metadata: object) -> tuple[str, ...]:
 
 
 def _net_string(cursor: Cursor, field: str) -> str:
-    """A .NET string: its length in groups of seven bits, the lowest first, then UTF-8."""
+    """Read a .NET string: its length in groups of seven bits, lowest first, then UTF-8."""
     start = cursor.pos
     length = 0
     for group in range(MAX_STRING_LENGTH_SIZE):
@@ -283,16 +280,16 @@ def _net_string(cursor: Cursor, field: str) -> str:
 def _read_shards(
     data: ByteView, start: int, count: int | None, placement: Placement, listing: ListingBudget
 ) -> ShardRecords:
-    """The records of `count` shards, None for as many as there are.
+    """Return the records of `count` shards; if None, of as many as there are.
 
-    Raises FormatError unless records and bytes end exactly where the file does.
+    Raises FormatError unless records and bytes end exactly at the end of the file.
     """
     cursor = Cursor(data, start)
     records: list[TensorRecord] = []
     most = cursor.remaining if count is None else count
     shard = 0
     while shard < most and (cursor.remaining or count is not None):
-        # A shard without tensors is four zeros: a file of zeros is millions of them.
+        # A shard without tensors is four zero bytes: a file of zeros has millions of them.
         empty = min(_zero_run(data, cursor.pos) // COUNT_SIZE, most - shard)
         cursor.pos += empty * COUNT_SIZE
         shard += empty
@@ -324,19 +321,19 @@ def _read_shard(
                 "shards list too many tensors in total", offset=start, field="records", kind="limit"
             )
         record = read_record(cursor, shard)
-        # Without tensor bytes a size is a mere claim, which a check warns of.
+        # Without tensor bytes a size is only a claim, about which a check warns.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
         words = (record.name, record.dtype)
         listing.item(words, record.start, "records", rank=len(record.shape))
-        # In the other placements records follow one another.
+        # In the other placements records are contiguous.
         if placement is Placement.AFTER_EACH:
             cursor.skip(record.size, f"tensor {quoted(record.name)}")
         records.append(record)
 
 
 def read_record(cursor: Cursor, shard: int) -> TensorRecord:
-    """The record at the cursor; raises FormatError."""
+    """Read the record at the cursor; raises FormatError."""
     start = cursor.pos
     length = cursor.integer(COUNT_SIZE, "name length", signed=True)
     name = cursor.text(length, "name")
@@ -348,7 +345,7 @@ def read_record(cursor: Cursor, shard: int) -> TensorRecord:
 
 
 def _zero_run(data: ByteView, start: int) -> int:
-    """How many zero bytes follow `start`; shards without tensors are made of them."""
+    """Return how many zero bytes follow `start`; shards without tensors consist of them."""
     pos, step = start, FIRST_ZEROS_SCAN
     while pos < len(data):
         block = bytes(data[pos : pos + step])

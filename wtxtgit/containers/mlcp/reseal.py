@@ -1,4 +1,4 @@
-"""Writing an MLCP file anew with other tensors, or other values in its metadata.
+"""Rewriting an MLCP file with other tensors, or other values in its metadata.
 
 Spec: `docs/spec/mlcp.md`, "Resealing"
 """
@@ -23,7 +23,7 @@ from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, Te
 
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
-    """The tensors of a file, with bytes or without, in the order of its records."""
+    """Return the tensors of a file, with or without bytes, in the order of its records."""
     tensors = describe(container, options).tensors
     return [
         Entry(tensor.name, row.kind, container.data[stored.start : stored.end], tensor)
@@ -34,12 +34,12 @@ def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
 
 
 def values(container: Mlcp, options: ReadOptions) -> dict[str, object]:
-    """The metadata without what follows from the tensors, versions and the time of writing."""
+    """Return the metadata without what follows from tensors, versions and the time of writing."""
     return metadata.merged_values(container)
 
 
 def rest(container: Mlcp, options: ReadOptions) -> dict[str, object]:
-    """What the metadata say of shards and tensors otherwise than their records."""
+    """Return what the metadata say of shards and tensors that differs from their records."""
     return dict(metadata.unlike_records(container))
 
 
@@ -49,10 +49,10 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The bytes of the file with these tensors, and these values where there are any.
+    """Yield the bytes of the file with these tensors, and these values if given.
 
-    Where only bytes of tensors change they are changed in place. Raises
-    FormatError before the first of the bytes.
+    If only bytes of tensors change, they are changed in place. Raises FormatError before yielding
+    anything.
     """
     files = _Sources(options)
     own = metadata.merged_values(container)
@@ -60,7 +60,7 @@ def reseal(
     chosen = [files.chosen(container, one) for one in placed]
     shards = {one.row.record.shard for one in chosen if one.content is not None}
     is_same = wanted == own and files.have_same_rows(container, chosen)
-    # A checksum of changed bytes has to go, which changes the metadata.
+    # A checksum of changed bytes has to be removed, which changes the metadata.
     if is_same and not _have_checksums(container, shards):
         return _in_place(container, chosen)
     return _anew(container, chosen, wanted)
@@ -68,9 +68,9 @@ def reseal(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ChosenTensor:
-    """A tensor of the file that is written: its record, and its bytes, `content` or `tensor`'s.
+    """A tensor of the file being written: its record, and its bytes, from `content` or `tensor`.
 
-    `number` is its place in the file, where it keeps its own bytes.
+    `number` is its place in the file, if it keeps its own bytes.
     """
 
     row: SourceRecord
@@ -80,7 +80,7 @@ class _ChosenTensor:
 
 
 class _Sources:
-    """The files that tensors are taken from, each listed once."""
+    """The files from which tensors are taken, each listed once."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -110,7 +110,7 @@ class _Sources:
         return _ChosenTensor(row, tensor, content if tensor.nbytes else None, number)
 
     def have_same_rows(self, container: Mlcp, chosen: Sequence[_ChosenTensor]) -> bool:
-        """Whether the tensors are those of the file, in its order, their bytes aside."""
+        """Whether the tensors are those of the file, in its order, apart from their bytes."""
         own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
         given = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
         places = enumerate(one.number for one in chosen)
@@ -118,7 +118,7 @@ class _Sources:
 
 
 def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buffer]:
-    """The file with other bytes of its own tensors, byte for byte the same apart from them."""
+    """Yield the file with other bytes of its own tensors, and otherwise unchanged."""
     data, placement = container.data, container.body.placement
     parts: list[ShardPiece] = []
     reached = container.header_end
@@ -137,9 +137,9 @@ def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buff
 def _anew(
     container: Mlcp, chosen: Sequence[_ChosenTensor], wanted: Mapping[str, object]
 ) -> Iterator[Buffer]:
-    """The file with its records, and what the metadata say of them, written again."""
+    """Yield the file with its records, and what the metadata say of them, rewritten."""
     refuse_many(len(chosen), MAX_TENSORS, "tensors", "records")
-    # Stable: within a shard the order given stays ("Resealing").
+    # A stable sort: within a shard the given order stays ("Resealing").
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
     rows = [one.row for one in ordered]
@@ -151,14 +151,14 @@ def _anew(
     if not _have_no_bytes(ordered):
         last = ordered[-1]
         if last.row.record.shard + 1 == shard_count and _have_no_bytes(ordered[:-1]):
-            # The same bytes wherever they are said to be.
+            # The bytes are the same in any placement.
             placement = Placement.AFTER_EACH
         write.refuse_misread(body, len(shard_list(stated)), placement)
     return write.bytes_of([ShardPiece.fixed(head), *body])
 
 
 def _placement(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Placement:
-    """Where the bytes are: where the file has them, else where that has them that they are of."""
+    """Return the placement of the bytes: the file's own, else that of the file they come from."""
     files = (container, *(one.row.container for one in chosen))
     placement = next(
         (file.body.placement for file in files if file.body.placement is not Placement.NOWHERE),
@@ -178,7 +178,7 @@ def _have_no_bytes(chosen: Sequence[_ChosenTensor]) -> bool:
 
 
 def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object) -> int:
-    """How many shards there are: as many more or fewer as the metadata list."""
+    """Return how many shards there are, adjusted by how many more or fewer the metadata list."""
     most = rows[-1].record.shard + 1 if rows else 0
     was, now = (
         stated.get(SHARDS) if isinstance(stated, dict) else None
@@ -197,7 +197,7 @@ def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object
 
 
 def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
-    """Whether the metadata have a checksum of one of these shards, which would not hold."""
+    """Whether the metadata have a checksum of one of these shards, which would become wrong."""
     if container.body.placement is Placement.NOWHERE:
         return False
     shards_listed = shard_list(container.metadata)

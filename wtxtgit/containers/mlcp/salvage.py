@@ -1,9 +1,8 @@
-"""What is left of a damaged MLCP file: the format has no hashes, so nothing is proved.
+"""Salvaging a damaged MLCP file: the format has no hashes, so nothing is proved.
 
-The metadata list the tensors, and the records say the same once more: a record that says otherwise
-is no one's. Where records and bytes do not end where the file does it was cut off, or a record is
-damaged: what stands behind that can't be told.
-Spec: `docs/spec/mlcp.md`, "Salvage".
+The metadata list the tensors, and the records repeat this: a record that differs is rejected. If
+records and bytes do not end at the end of the file, it was truncated, or a record is damaged: what
+follows that can't be interpreted. Spec: `docs/spec/mlcp.md`, "Salvage".
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _Placed = list[tuple[TensorRecord, int | None]]
 
 
 def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
-    """The tensors whose bytes are there; raises FormatError where the metadata can't be read."""
+    """Return the tensors whose bytes exist; raises FormatError if the metadata can't be read."""
     _, metadata, _, start = read_head(data)
     lists = [_list_of(shard) for shard in shard_list(metadata)]
     has_bytes = True
     try:
         body = read_body(data, start, len(lists))
     except FormatError:
-        # Of two readings that come as far the first leaves more open.
+        # If two placements get equally far, the first one assumes less.
         walks = [_walk(data, start, lists, how) for how in (Placement.AFTER_ALL, _EACH)]
         placed = max(walks, key=len)
     else:
@@ -82,7 +81,7 @@ def _list_of(shard: object) -> Sequence[object] | None:
 
 
 def _walk(data: ByteView, start: int, lists: _Lists, placement: Placement) -> _Placed:
-    """The records that can be read, and that the metadata do not list otherwise."""
+    """Return the records that can be read, and that the metadata do not contradict."""
     cursor = Cursor(data, start)
     placed: _Placed = []
     try:
@@ -102,12 +101,12 @@ def _walk(data: ByteView, start: int, lists: _Lists, placement: Placement) -> _P
         return placed
     behind = placed if placement is _EACH else _behind([r for r, _ in placed], cursor.pos)
     ends = [at + record.size for record, at in behind if at is not None]
-    # More bytes than there should be: not cut off, so it was something else that was damaged.
+    # More bytes than there should be: the file was not truncated but damaged otherwise.
     return [(r, None) for r, _ in placed] if max(ends, default=0) < len(data) else behind
 
 
 def _behind(records: Sequence[TensorRecord], start: int) -> _Placed:
-    """The records with their bytes one after another from `start` on."""
+    """Return the records with their bytes one after another from `start` on."""
     placed: _Placed = []
     for record in records:
         placed.append((record, start))
@@ -120,7 +119,7 @@ def _is_other(item: object, record: TensorRecord) -> bool:
 
 
 def _others(lists: _Lists, placed: _Placed) -> set[int]:
-    """The records, by number, that the metadata list otherwise."""
+    """Return the records, by number, that the metadata contradict."""
     others: set[int] = set()
     numbers = [0] * len(lists)
     for place, (record, _) in enumerate(placed):
@@ -135,7 +134,7 @@ def _others(lists: _Lists, placed: _Placed) -> set[int]:
 
 
 def _stored(record: TensorRecord, at: int | None, *, is_other: bool) -> tuple[Stored, str | None]:
-    """Where the tensor's bytes are, and why it can't be whole, if it can't."""
+    """Return where the tensor's bytes are, and why it can't be whole, if it can't."""
     start, size = at or 0, max(record.size, 0)
     element = ELEMENTS.get(record.dtype)
     stored = Stored(record.name, record.dtype, record.shape, start, start + size, element)
@@ -148,7 +147,7 @@ def _stored(record: TensorRecord, at: int | None, *, is_other: bool) -> tuple[St
 
 
 def _unread(lists: _Lists, placed: _Placed) -> Iterator[SalvagedTensor]:
-    """The tensors that the metadata list, and that have no record any more."""
+    """Yield the tensors that the metadata list but that have no record any more."""
     read = [0] * len(lists)
     for record, _ in placed:
         if record.shard < len(read):
@@ -159,7 +158,7 @@ def _unread(lists: _Lists, placed: _Placed) -> Iterator[SalvagedTensor]:
 
 
 def _listed(item: object) -> Tensor:
-    """A tensor as the metadata list it."""
+    """Return a tensor as the metadata list it."""
     said = item if isinstance(item, dict) else {}
     name, shape, number = said.get("name"), said.get("shape"), said.get("dataType")
     dims = tuple(dim for dim in shape if type(dim) is int) if isinstance(shape, list) else ()

@@ -1,9 +1,8 @@
 """MLCP checkpoints in several files: `NAME.metadata.json`, and a file of each rank beside it.
 
 The JSON is that of the single-file form. A rank's file has the bytes of its tensors, after a short
-header (`NAME_shard_0.shard`), or nothing else (`NAME_shard_0.bin`). It names no tensor: which they
-are, and where, the JSON alone says.
-Spec: `docs/spec/mlcp.md`, "Checkpoints in shards".
+header (`NAME_shard_0.shard`) or without one (`NAME_shard_0.bin`). It does not name its tensors:
+only the JSON says which they are, and where. Spec: `docs/spec/mlcp.md`, "Checkpoints in shards".
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class ListedTensor:
 
 @dataclass(frozen=True, slots=True)
 class ListedShard:
-    """A shard as the JSON lists it, and the file that it is in."""
+    """A shard as the JSON lists it, and the file that contains it."""
 
     rank: int
     path: str
@@ -86,7 +85,7 @@ class ListedShard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankFile:
-    """A shard's file that was read: its data are [start, end), `checksum_end` is in the header."""
+    """A shard's file that was read: its data are [start, end); `checksum_end` is in the header."""
 
     file: ByteView
     start: int
@@ -99,11 +98,11 @@ class RankFile:
         return self.file[self.start : self.end]
 
     def digests(self) -> Iterator[str]:
-        """What a checksum may be the SHA-256 of: the data, the file, the file without it."""
+        """Yield what a checksum may be: SHA-256 of the data, the file, or the file without it."""
         yield hashed(sha256(), pieces(self.data)).hexdigest()
         yield hashed(sha256(), pieces(self.file)).hexdigest()
         if self.checksum_end:
-            # No file can hold its own hash: the framework's takes it before it writes it down.
+            # A file can't contain its own hash: the framework computes it before writing it.
             head = shard_header(_rank_of(self.file), "", 0)[:-COUNT_SIZE]
             rest = pieces(self.file[self.checksum_end :])
             yield hashed(hashed(sha256(), [head]), rest).hexdigest()
@@ -119,7 +118,7 @@ class ShardedCheckpoint(FileSet):
     has_repeated_keys: bool
 
     def describe(self, options: ReadOptions) -> Description:
-        """All tensors, shard by shard; those of a shard that can't be opened are absent."""
+        """Return all tensors, shard by shard; those of a shard that can't be opened are absent."""
         tensors: list[Tensor] = []
         beside: list[str] = []
         size = 0
@@ -140,7 +139,7 @@ class ShardedCheckpoint(FileSet):
                 if length > _MOST_CHECKSUM:
                     beside.append(f"{length} bytes of {quoted(shard.path)} are no checksum")
             for tensor in shard.tensors:
-                # Ranks of one training may each have a part of what they call alike.
+                # Ranks of one training may each have a part of a tensor, under the same name.
                 alike = counts[tensor.name] > 1
                 name = f"shard_{shard.rank}/{tensor.name}" if alike else tensor.name
                 tensors.append(replace(_tensor(tensor, opened, why), name=name, offset=None))
@@ -157,11 +156,11 @@ class ShardedCheckpoint(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the shards' files."""
+        """Return the names of the shards' files."""
         return tuple(shard.path for shard in self.shards)
 
     def open(self, shard: ListedShard) -> RankFile:
-        """Read a shard's file; raises FormatError for one that the framework's reader refuses."""
+        """Read a shard's file; raises FormatError if the framework's reader would refuse it."""
         data = opened_member(self.open_member, shard.path, "rank")
         if not shard.has_header:
             return RankFile(data, 0, len(data))
@@ -189,7 +188,7 @@ class ShardedCheckpoint(FileSet):
             yield findings.of_member()
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What was found in all shards, in order, and in the JSON itself."""
+        """Join the findings of all shards, in order, and add those of the JSON itself."""
         findings, _ = Findings.of_members(members)
         for where, problem in dotnet.refusals(self.metadata):
             findings.error(f"{where} {problem}", where.partition(".")[0].partition("[")[0], 0)
@@ -210,7 +209,7 @@ class ShardedCheckpoint(FileSet):
 
 
 def is_index(data: ByteView) -> bool:
-    """Whether a JSON file has the metadata of such a checkpoint, by its first bytes."""
+    """Whether a JSON file has the metadata of such a checkpoint, judged by its first bytes."""
     head = bytes(data[:SET_HEAD])
     return all(word in head for word in _WORDS) and len(data) <= MAX_JSON
 
@@ -242,31 +241,31 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedCheckpoint:
 
 
 def shard_header(rank: int, checksum: str, count: int) -> bytes:
-    """What stands before the length of a shard's data."""
+    """Return the header up to the length of a shard's data."""
     raw = checksum.encode()
     return SHARD_MAGIC + pack("<ii", rank, len(raw)) + raw + pack("<i", count)
 
 
 def shard_name(prefix: str, rank: int, ending: str = SHARD_ENDING) -> str:
-    """What the framework's writer calls a shard's file."""
+    """Return the name that the framework's writer gives a shard's file."""
     return f"{prefix}_shard_{rank}{ending}"
 
 
 def unclaimed(shard: ListedShard, opened: RankFile) -> Iterator[tuple[int, int]]:
-    """Runs of bytes, as places in the file, that no tensor is in."""
+    """Yield runs of bytes, as positions in the file, that are in no tensor."""
     spans = [(opened.start + tensor.offset, opened.start + tensor.end) for tensor in shard.tensors]
     yield from gaps([(0, opened.start), *spans], len(opened.file))
 
 
 def _shard(value: object, index: str, listing: ListingBudget) -> ListedShard:
-    """A shard of the list; raises FormatError."""
+    """Parse a shard of the list; raises FormatError."""
     if not isinstance(value, dict):
         fail("a shard is no object", offset=0, field="shards")
     rank, stated, checksum = (value.get(key) for key in ("rank", "filePath", "checksum"))
     if type(rank) is not int or not 0 <= rank <= MAX_RANK_NUMBER:
         fail("a shard has a wrong rank", offset=0, field="rank")
     path = stated if isinstance(stated, str) else ""
-    # Its reader goes by the JSON's own name; the path is where the file was once written.
+    # The framework's reader uses the JSON's own name; the path is where the file was once written.
     if index.endswith(INDEX_ENDING):
         ending = RAW_ENDING if path.endswith(RAW_ENDING) else SHARD_ENDING
         path = shard_name(index.removesuffix(INDEX_ENDING), rank, ending)
@@ -285,7 +284,7 @@ def _shard(value: object, index: str, listing: ListingBudget) -> ListedShard:
 
 
 def _listed(value: object, rank: int, listing: ListingBudget) -> ListedTensor:
-    """A tensor of a shard's list; raises FormatError."""
+    """Parse a tensor of a shard's list; raises FormatError."""
     if not isinstance(value, dict):
         fail(f"a tensor of shard {rank} is no object", offset=0, field="tensors")
     name, shape, dtype = (value.get(key) for key in ("name", "shape", "dataType"))
@@ -310,9 +309,9 @@ def _place(tensor: dict[str, object], key: str, name: str) -> int:
 
 
 def _placed(tensors: tuple[ListedTensor, ...]) -> tuple[ListedTensor, ...]:
-    """Tensors where they are: of those that all have the offset 0 one follows the other."""
+    """Return tensors with their offsets; if these are all 0, the tensors are contiguous."""
     filled = [tensor for tensor in tensors if tensor.size]
-    # Parts of the framework leave the offsets to a writer that does not set them.
+    # In parts of the framework no writer sets the offsets.
     if len(filled) < 2 or any(tensor.offset for tensor in filled):
         return tensors
     placed, end = [], 0
@@ -386,7 +385,7 @@ def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> No
     for start, end in unclaimed(shard, opened):
         message = f"{end - start} bytes belong to no tensor"
         findings.error(message, "offset", start, shard.path)
-    # Which of the two it counts differs from writer to writer.
+    # Writers differ in which of the two they count.
     if shard.file_size not in (len(opened.file), size):
         message = (
             f"fileSize is {_number(shard.file_size)}, but the file has {len(opened.file)} bytes"

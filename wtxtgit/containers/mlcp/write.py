@@ -1,9 +1,8 @@
 """Writing MLCP files, and their JSON as .NET's System.Text.Json spells it.
 
-The original writer stores no bytes of tensors. Inline they follow their
-records, an extension that `read` reads where it fits exactly. Whether it does
-is tried before anything is given out, on the pieces of the file to be.
-Spec: `docs/spec/mlcp.md`, "What is written" and "Metadata".
+The original writer stores no bytes of tensors. Inline they follow their records, an extension that
+`read` recognises if it fits exactly. That it does is tested before anything is yielded, on the
+pieces of the planned file. Spec: `docs/spec/mlcp.md`, "What is written" and "Metadata".
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ def build_model(
 ) -> Iterator[Buffer]:
     """Write tensors as one shard, and tags as custom fields of the metadata.
 
-    `tags` are texts, or what a file says of itself (`read.own_values`), which goes along. Without
-    `inline_data` the file lists the tensors and has no bytes of them, as the original writer leaves
-    it. Raises FormatError for names, dtypes and tags that the format can't hold, and where tensor
-    bytes would be taken for records.
+    `tags` are texts, or what a file says of itself (`read.own_values`), which is copied. Without
+    `inline_data` the file lists the tensors without their bytes, as the original writer does.
+    Raises FormatError for names, dtypes and tags that the format can't hold, and if tensor bytes
+    would be mistaken for records.
     """
     return build([tensors], tags=tags, inline_data=inline_data)
 
@@ -84,12 +83,11 @@ def build(
     tags: Mapping[str, object] | None = None,
     inline_data: bool = False,
 ) -> Iterator[Buffer]:
-    """Write an MLCP file of these shards; it gives the file's bytes in order.
+    """Write an MLCP file of these shards; yields the file's bytes in order.
 
-    `metadata_json` is kept as it is, and its version taken. Without it,
-    metadata like the original writer's are made, with `tags` as custom fields.
-    Raises FormatError for what the format can't hold or `read` would not give
-    back.
+    `metadata_json` is kept unchanged, and its version is used. Without it, metadata like the
+    original writer's are made, with `tags` as custom fields. Raises FormatError for what the format
+    can't hold or `read` would not return.
     """
     rows = [new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
     refuse_many(len(rows), MAX_TENSORS, "tensors", "records")
@@ -106,21 +104,21 @@ def build(
     body = body_pieces(
         rows, len(shards), Placement.AFTER_EACH if inline_data else Placement.NOWHERE
     )
-    # Tensors may be made of what records are made of, zeros most of all ("What is written").
+    # Tensors may look like records, especially zeros ("What is written").
     if inline_data and any(row.tensor.length for row in rows):
         refuse_misread(body, len(listed), Placement.AFTER_EACH)
     return bytes_of([ShardPiece.fixed(head), *body])
 
 
 def header(version: str, metadata_json: Buffer) -> bytes:
-    """What stands before the shards; raises FormatError where it is too long."""
+    """Return everything before the shards; raises FormatError if it is too long."""
     refuse_long(len(metadata_json), MAX_JSON, "metadata", "metadata")
     length = pack("<i", len(metadata_json))
     return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
 
 def new_record(shard: int, tensor: TensorSource) -> NewRecord:
-    """The record of a tensor; raises FormatError for what the format can't hold."""
+    """Return the record of a tensor; raises FormatError for what the format can't hold."""
     dtype = DTYPES.get(tensor.element)
     name = quoted(tensor.name)
     if dtype is None:
@@ -143,7 +141,7 @@ def record_bytes(name: str, dtype: str, shape: tuple[int, ...], size: int) -> by
 
 
 def _net_string(text: str, field: str) -> bytes:
-    """A .NET string: its length in groups of seven bits, the lowest first, then UTF-8."""
+    """Return a .NET string: its length in groups of seven bits, lowest first, then UTF-8."""
     raw = text.encode()
     if len(raw) > MAX_STRING:
         raise FormatError(f"{field} is too long", kind="limit", field=field)
@@ -158,7 +156,7 @@ def _net_string(text: str, field: str) -> bytes:
 def body_pieces(
     rows: Sequence[NewRecord], shard_count: int, placement: Placement
 ) -> list[ShardPiece]:
-    """What follows the metadata: a count for each shard, records, bytes."""
+    """Return everything after the metadata: a count for each shard, records, bytes."""
     counts = Counter(row.shard for row in rows)
     pieces: list[ShardPiece] = []
     text = bytearray()
@@ -181,11 +179,11 @@ def body_pieces(
 def refuse_misread(body: Sequence[ShardPiece], listed: int, placement: Placement) -> None:
     """Raise FormatError unless `read` finds the tensors' bytes where they are.
 
-    Which placement a file has is not written in it, and the first that fits
-    is taken. Bytes that are zeros, say, are also shards without tensors.
+    The placement is not written in the file, and the first that fits is taken. Bytes that are
+    zeros, for example, can also be read as shards without tensors.
     """
     try:
-        # It has a view's length and slices, which is all that is asked of it.
+        # It has a view's length and slices, which is all that is needed here.
         reading = read_body(cast(ByteView, Unwritten(body)), 0, listed)
     except FormatError as error:
         raise FormatError(
@@ -197,13 +195,13 @@ def refuse_misread(body: Sequence[ShardPiece], listed: int, placement: Placement
 
 
 def bytes_of(pieces: Sequence[ShardPiece]) -> Iterator[Buffer]:
-    """The bytes of all pieces, in order."""
+    """Yield the bytes of all pieces, in order."""
     for piece in pieces:
         yield from piece.blocks()
 
 
 def stated_version(metadata: object) -> str:
-    """The version that the original writer puts before the metadata."""
+    """Return the version that the original writer puts before the metadata."""
     version = metadata.get("version") if isinstance(metadata, dict) else None
     return version if isinstance(version, str) and json_text.is_text(version) else VERSION
 
@@ -211,7 +209,7 @@ def stated_version(metadata: object) -> str:
 def new_metadata(
     shards: Sequence[Sequence[TensorSource]], version: str, tags: Mapping[str, object]
 ) -> dict[str, object]:
-    """The metadata of these shards: with `tags` as custom fields, or as another file has them.
+    """Return the metadata of these shards, with `tags` as custom fields or from another file.
 
     Raises FormatError for texts that JSON can't hold.
     """
@@ -226,7 +224,7 @@ def new_metadata(
     for key, other in (("sharding", "shardingStrategy"), ("shardingStrategy", "sharding")):
         if isinstance(kept.get(key), dict):
             kept[key] = {**kept[key], "shardCount": len(shards)}
-            # Two names of one member, of which a file may have only one.
+            # Two names of one member, and a file may have only one of them.
             kept.setdefault(other, kept[key])
     return described | kept
 
@@ -237,11 +235,10 @@ def describe_shards(
     fields: Mapping[str, str],
     dtypes: Mapping[str, str],
 ) -> dict[str, object]:
-    """The metadata that the original writer gives for these shards.
+    """Return the metadata that the original writer makes for these shards.
 
-    `fields` are the custom ones, `dtypes` has each element's name in the
-    format. The time is a fixed one:
-    the same tensors give the same bytes.
+    `fields` are the custom ones, `dtypes` has each element's name in the format. The time is a
+    fixed one: the same tensors give the same bytes.
     """
     sharding = {
         "strategy": "none",
@@ -265,7 +262,7 @@ def describe_shards(
 
 
 def format_json(value: object) -> bytes:
-    """JSON as System.Text.Json spells it; strings have no lone surrogates."""
+    """Spell JSON as System.Text.Json does; strings must have no lone surrogates."""
     return _ESCAPED.sub(_escape, json.dumps(value, indent=2)).encode("ascii")
 
 
@@ -304,21 +301,21 @@ def _shard(
 
 
 def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
-    """The one float dtype of all tensors that are floats, `mixed` where there are more."""
+    """Return the common dtype of all float tensors, `mixed` if there are several."""
     short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64"}
     precisions = {short[t.element] for tensors in shards for t in tensors if t.element in short}
     return precisions.pop() if len(precisions) == 1 else "mixed"
 
 
 STEP = 1 << 16
-# Bytes behind the last ones that are kept: a reader looks ahead for runs of zeros by up to
-# MAX_ZEROS_SCAN, and goes back to where they end.
+# This many of the last bytes are kept: a reader searches ahead for the end of runs of zeros by up
+# to MAX_ZEROS_SCAN, and then goes back.
 KEPT = 2 * MAX_ZEROS_SCAN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardPiece:
-    """`length` bytes, which `blocks` gives in order each time."""
+    """`length` bytes, which `blocks` yields in order each time."""
 
     length: int
     blocks: Callable[[], Iterator[Buffer]]
@@ -331,8 +328,8 @@ class ShardPiece:
 class Unwritten:
     """Pieces one after another, with the length and the slices of a view.
 
-    Of a piece only the bytes up to those that are asked for are made, and the
-    last of them held.
+    Of each piece only the bytes up to the requested ones are made, and only the last of them are
+    held.
     """
 
     def __init__(self, pieces: Sequence[ShardPiece]) -> None:
@@ -357,7 +354,7 @@ class Unwritten:
         return memoryview(taken)
 
     def _from_piece(self, number: int, start: int, end: int) -> bytearray:
-        """Bytes [start, end) of the whole, all of them in one piece."""
+        """Return bytes [start, end) of the whole, which lie in one piece."""
         if number != self._open or start < self._held_start:
             self._open = number
             self._steps = _steps(self._pieces[number].blocks())

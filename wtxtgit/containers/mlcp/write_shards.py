@@ -37,11 +37,11 @@ MAX_DATA = 2**31 - 1
 def build_set(
     tensors: Sequence[TensorSource], tags: Mapping[str, object], stem: str, max_shard: int
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
-    """Names that start with `stem`, and bytes, of shards with up to `max_shard` tensor bytes each.
+    """Yield names that start with `stem`, and bytes, of shards with up to `max_shard` tensor bytes.
 
     Shards are filled in the order of `tensors`; the JSON comes last. No checksum is written: no
-    value of it is right for all of the framework's readers. Raises FormatError before anything
-    is given.
+    value would be right for all of the framework's readers. Raises FormatError before yielding
+    anything.
     """
     refuse_many(len(tensors), MAX_TENSORS, "tensors", "shards")
     for tensor in tensors:
@@ -53,7 +53,7 @@ def build_set(
     groups = filled(tensors, min(max_shard, MAX_DATA))
     if len(groups) > MAX_SET_FILES:
         raise FormatError(f"{len(groups)} shards are too many", kind="limit", field="shards")
-    # What is written has to be read again.
+    # The result has to be readable.
     if not is_in_folder(shard_name(stem, 0)):
         raise FormatError(f"{quoted(stem)} can't be used to name the files", field="filePath")
     metadata = {**new_metadata(groups, VERSION, tags), "format": MULTISHARD}
@@ -67,7 +67,7 @@ def build_set(
 def _file(
     rank: int, tensors: Sequence[TensorSource], listed: dict[str, object], stem: str
 ) -> tuple[str, Iterator[Buffer]]:
-    """The name and bytes of a shard's file; what the JSON says of it becomes what it is."""
+    """Return the name and bytes of a shard's file; updates what the JSON says of it."""
     name = shard_name(stem, rank)
     length = sum(tensor.nbytes for tensor in tensors)
     header = shard_header(rank, "", len(tensors)) + pack("<i", length)

@@ -1,4 +1,4 @@
-"""npy files: the one array in them, what numpy does not write, and writing them as numpy does.
+"""npy files: their single array, what numpy does not write, and writing them as numpy does.
 
 Spec: `docs/spec/npy.md`.
 """
@@ -37,7 +37,7 @@ class Npy:
 
 
 def describe(container: Npy, options: ReadOptions) -> Description:
-    """What the file says of itself."""
+    """Describe the file."""
     version = ".".join(map(str, container.header.version))
     return Description("npy", (container.stored.listed(container.data),), {"version": version})
 
@@ -63,9 +63,9 @@ def build_model(
     tensors: Sequence[TensorSource],
     tags: Mapping[str, str],
 ) -> Iterator[Buffer]:
-    """The bytes of an npy file with the one tensor; its name and `tags` have no place.
+    """Yield an npy file with the single tensor; its name and `tags` are dropped.
 
-    Raises FormatError before the first of them.
+    Raises FormatError before yielding anything.
     """
     if len(tensors) != 1:
         raise FormatError(f"npy holds one array, not {len(tensors)}", field="data")

@@ -1,4 +1,4 @@
-"""Writing an npy file again with another array.
+"""Rewriting an npy file with another array.
 
 Spec: `docs/spec/npy.md`, "Resealing".
 """
@@ -32,7 +32,7 @@ def values(container: Npy, options: ReadOptions) -> dict[str, object]:
 
 
 def rest(container: Npy, options: ReadOptions) -> dict[str, object]:
-    """A hash of what stands after the array, where something does."""
+    """Return a hash of what follows the array, if anything does."""
     end = container.stored.end
     if end >= len(container.data):
         return {}
@@ -45,12 +45,11 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The file with this array, in pieces.
+    """Yield the file with this array.
 
-    An array of another dtype, shape or order brings the header of its own
-    file along; what stands after the array stays. Raises FormatError, before
-    the first piece: unless it is one array, for metadata, and for bytes that
-    would come to stand after Python objects.
+    An array of another dtype, shape or order brings the header of its own file; what follows the
+    array stays. Raises FormatError, before the first piece: unless there is exactly one array, for
+    metadata, and for bytes that would come after Python objects.
     """
     if len(placed) != 1:
         raise FormatError(f"npy holds one array, not {len(placed)}", field="data")
@@ -63,7 +62,7 @@ def reseal(
         return replacing.replaced(container.data, [container.stored], [part])
     end = container.stored.end
     if source.header.has_objects and end < len(container.data):
-        # The pickle of the objects is all that follows the header.
+        # Only the pickle of the objects may follow the header.
         raise FormatError(
             f"{len(container.data) - end} bytes after the array can't be kept after Python objects",
             field="data",

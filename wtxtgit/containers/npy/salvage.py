@@ -1,4 +1,4 @@
-"""What is left of a damaged npy file: one array, which has no hash.
+"""Salvaging a damaged npy file: one array, which has no hash.
 
 Spec: `docs/spec/npy.md`, "Salvage".
 """
@@ -12,12 +12,12 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.salvage import Salvage
 from wtxtgit.model.tensor import ReadOptions
 
-# Where an array may have to end: past the end of any file.
+# The largest end of an array: beyond the end of any file.
 _REACH = 2**63
 
 
 def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
-    """The array where its bytes are there; raises FormatError where the header can't be read."""
+    """Return the array if its bytes exist; raises FormatError if the header can't be read."""
     header = npy_header.read(data, 0, len(data))
     why = "Python objects are never read" if header.has_objects else None
     stored = header.stored(TENSOR, len(data) if header.has_objects else _REACH)

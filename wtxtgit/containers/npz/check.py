@@ -25,7 +25,7 @@ def check(container: Npz, options: ReadOptions) -> Findings:
         array = container.arrays.get(n)
         if not member.name.endswith(NPY_SUFFIX):
             findings.warn("member is not an array", "name", member.start, member)
-            # numpy takes the member of just the name that it is asked for first.
+            # numpy first looks for a member with exactly the requested name.
             if member.name + NPY_SUFFIX in names:
                 message = (
                     f"array {quoted(member.name)} can't be reached, because this member hides it"
@@ -39,12 +39,12 @@ def check(container: Npz, options: ReadOptions) -> Findings:
 
 
 def _check_decoded(data: ByteView, member: ZipMember, findings: Findings) -> None:
-    """Check the array of a member whose bytes hold; a stored one has told nothing in `read`."""
+    """Check the array of a compressed member that is intact; `read` has checked stored ones."""
     try:
         header = decoded_header(data, member)
         stored = header.stored(array_name(member), member.size)
     except FormatError as error:
-        # Offsets in what was inflated are none of the file.
+        # Offsets in inflated data are not offsets in the file.
         findings.error(error.message, error.field, member.start, member, kind=error.kind)
         return
     npy_check.check_array(

@@ -27,8 +27,7 @@ class Npz:
     """An npz file that was read.
 
     `arrays`, each with its header, are by position of their member; `shared` are the positions of
-    the members that lose bytes to others or reach into the directory: they
-    are not inflated.
+    members that lose bytes to others or reach into the directory: these are not inflated.
     """
 
     data: ByteView
@@ -49,7 +48,7 @@ class Npz:
 
 
 def describe(container: Npz, options: ReadOptions) -> Description:
-    """List the arrays; of those that are deflated the headers alone are decoded."""
+    """List the arrays; for deflated ones only the headers are decoded."""
     decoded = DecodedParts(options).of_file(len(container.data))
     tensors: list[Tensor] = []
     others: list[str] = []
@@ -79,9 +78,8 @@ def describe(container: Npz, options: ReadOptions) -> Description:
 def read(data: ByteView, listing: ListingBudget | None = None) -> Npz:
     """Read an npz file; raises FormatError.
 
-    A member named as an npy file that is none, or is not stored as it is,
-    only stays whole. Members may claim the same header: all of them together
-    have a limit.
+    A member that is named as an npy file but is not one, or that is compressed, is kept whole.
+    Members may claim the same header: their total is limited.
     """
     listing = listing or ListingBudget(len(data))
     directory = zip_read.read(data, listing=listing)
@@ -92,15 +90,15 @@ def read(data: ByteView, listing: ListingBudget | None = None) -> Npz:
 
 
 def array_name(member: ZipMember) -> str:
-    """What numpy calls the member's array."""
+    """Return numpy's name for the member's array."""
     return member.name.removesuffix(NPY_SUFFIX)
 
 
 def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> ByteView:
-    """What a member holds that shares no bytes; raises FormatError where that is not so.
+    """Return the content of a member that shares no bytes; raises FormatError otherwise.
 
-    With kind "limit" where it is over `options.max_chunk`, "crc32" where it
-    is not what the directory says.
+    The kind is "limit" if it is over `options.max_chunk`, "crc32" if it does not match the
+    directory.
     """
     raw = zip_read.content(data, member, options.max_chunk)
     crc32 = crc32_of(pieces(raw))
@@ -116,7 +114,7 @@ def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> ByteVie
 def _packed(
     data: ByteView, member: ZipMember, decoded: DecodedParts, options: ReadOptions
 ) -> Tensor:
-    """The array of a member that is not stored as it is."""
+    """Return the array of a compressed member."""
     try:
         header = decoded_header(data, member)
         stored = header.stored(array_name(member), member.size)
@@ -126,7 +124,7 @@ def _packed(
     def inflate() -> ByteView:
         return inflated(data, member, options)
 
-    # The header alone was inflated for its dtype and shape.
+    # Only the header was inflated, for dtype and shape.
     whole = PackedBytes(member.size, lambda: decoded.open(member, member.size, inflate))
     absent = None
     if member.size > options.max_chunk:
@@ -140,7 +138,7 @@ def _nothing(member: ZipMember, why: str) -> Tensor:
 
 
 def decoded_header(data: ByteView, member: ZipMember) -> NpyHeader:
-    """The header of a member that is an npy file; raises FormatError."""
+    """Return the header of a member that is an npy file; raises FormatError."""
     raw = bytearray()
     # In small steps: of most members the header is a thousandth.
     for block in zip_read.blocks(data, member, member.size, _HEADER_STEP):

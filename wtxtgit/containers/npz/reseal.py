@@ -1,7 +1,6 @@
-"""npz files put together anew: of entries of several, or with another compression.
+"""Rewriting npz files: from the entries of several, or with another compression.
 
-An entry is a member: a file, inflated.
-Spec: `docs/spec/npz.md`, "Resealing" and "What is written".
+An entry is a member: a file, inflated. Spec: `docs/spec/npz.md`, "Resealing" and "What is written".
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ COMPRESSIONS = ("none",)
 
 
 def entries(container: Npz, options: ReadOptions) -> list[Entry]:
-    """The members in the order of the directory; nothing is inflated before it is asked for."""
+    """Return the members in the order of the directory; they are inflated only when asked for."""
     decoded = DecodedParts(options).of_file(len(container.data))
     return [_entry(container, n, decoded, options) for n in range(len(container.directory.members))]
 
@@ -48,7 +47,7 @@ def values(container: Npz, options: ReadOptions) -> dict[str, object]:
 
 
 def rest(container: Npz, options: ReadOptions) -> dict[str, object]:
-    """The comment of the zip, and hashes of bytes that are no member's, where there are any."""
+    """Return the zip's comment, and hashes of bytes that belong to no member, if there are any."""
     return zip_write.rest(container.data, container.directory)
 
 
@@ -58,15 +57,14 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The file with these members, in pieces; the same bytes where they are its own.
+    """Yield the file with these members; the same bytes if they are its own.
 
-    Members without content keep their payload as it is stored, those with
-    content are stored or deflated as they were; local headers are written
-    anew, the comment is that of `container`. Raises FormatError, before the
-    first piece: for files whose members share bytes or are encrypted, for a
-    comment that could be taken for the end of a zip, for content of members that do not hold or
-    have a compression that is not read, where no array is left, for any
-    metadata, and (limit) for what is deflated and over `options.max_chunk`.
+    Members without content keep their payload as stored, those with content are stored or deflated
+    as they were; local headers are written anew, the comment is that of `container`. Raises
+    FormatError, before the first piece: for files whose members share bytes or are encrypted, for a
+    comment that could be mistaken for the end of a zip, for content of damaged members or of those
+    with an unsupported compression, if no array is left, for any metadata, and (limit) for deflated
+    content over `options.max_chunk`.
     """
     if values:
         raise FormatError("npz files have no metadata", field="metadata")
@@ -109,7 +107,7 @@ def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) 
 
 
 def _is_own(container: Npz, placed: Sequence[PlacedEntry]) -> bool:
-    """Whether these are all of the file's members, in order, as they are."""
+    """Whether these are all of the file's members, in order, unchanged."""
     return len(placed) == len(container.directory.members) and all(
         one.source is container and one.number == n and one.content is None
         for n, one in enumerate(placed)
@@ -122,7 +120,7 @@ def _member(one: PlacedEntry, options: ReadOptions) -> NewMember:
     same = zip_write.kept(source.data, member)
     if one.content is None:
         return same
-    # Content that is no better than what it replaces would get a CRC-32 that holds.
+    # Replacing damaged content would give it a CRC-32 that holds.
     zip_write.checked_crc32(member, zip_read.blocks(source.data, member, options.max_chunk))
     nbytes = one.content.nbytes
     if member.method == DEFLATED and nbytes > options.max_chunk:
@@ -142,27 +140,27 @@ def _member(one: PlacedEntry, options: ReadOptions) -> NewMember:
 
 
 def _blocks(content: NewContent, member: ZipMember) -> Iterator[Buffer]:
-    """The content; raises FormatError where it has not as many bytes as it says."""
+    """Yield the content; raises FormatError unless it has as many bytes as it claims."""
     what = f"content of member {quoted(member.name)}"
     exact = exactly(content.blocks(), content.nbytes, what, "payload")
     return chain.from_iterable(map(pieces, exact))
 
 
 def refuse_unwritable(container: Npz) -> None:
-    """Raise FormatError for a file whose members can't be written again one by one."""
+    """Raise FormatError for a file whose members can't be rewritten one by one."""
     if container.shared:
         raise FormatError("members share bytes", field="payload")
     if any(member.encrypted for member in container.directory.members):
-        # The check of a password rests on fields that would change.
+        # Checking a password depends on fields that would change.
         raise FormatError("a member is encrypted", field="flags")
 
 
 def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[Buffer]:
-    """The bytes of the file with its arrays stored ("none"); other members stay as they are.
+    """Yield the file with its arrays stored ("none"); other members stay as they are.
 
-    Local headers and descriptors are written anew. Raises FormatError before
-    the first of the bytes: for other compressions, and for arrays that do not
-    inflate to what the directory says or are over `max_chunk` bytes.
+    Local headers and descriptors are written anew. Raises FormatError before yielding anything: for
+    other compressions, and for arrays that do not inflate to what the directory says or are over
+    `max_chunk` bytes.
     """
     if compression != "none":
         raise FormatError(
@@ -181,7 +179,7 @@ def _is_packed(member: ZipMember) -> bool:
 
 
 def _unpacked(data: ByteView, member: ZipMember, options: ReadOptions) -> NewMember:
-    """A member with its payload, inflated where it is an array, under the same entry."""
+    """Return a member with the same entry, and with its payload inflated if it is an array."""
     same = zip_write.kept(data, member)
     if not _is_packed(member):
         return same

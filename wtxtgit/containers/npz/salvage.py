@@ -1,8 +1,7 @@
-"""What is left of a damaged npz file: arrays whose members' CRC-32 holds.
+"""Salvaging a damaged npz file: arrays of members whose CRC-32 holds.
 
-The CRC-32 is over dtype, shape and bytes of an array. Its name stands in the member's local header
-and in the directory.
-Spec: `docs/spec/npz.md`, "Salvage".
+The CRC-32 covers dtype, shape and bytes of an array. Its name is in the member's local header and
+in the directory. Spec: `docs/spec/npz.md`, "Salvage".
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, TensorState
 from wtxtgit.model.tensor import ReadOptions, Tensor
 
-# Where an array may have to end: past the end of any file.
+# The largest end of an array: beyond the end of any file.
 _REACH = 2**63
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
-    """The arrays that can be told; raises FormatError (limit) for too many members."""
+    """Return the arrays that can be found; raises FormatError (limit) for too many members."""
     left = zip_salvage.read(data, options)
     whole = left.whole
     arrays = npy_header.read_members(data, whole.members, "headers of arrays are too long")
@@ -47,7 +46,7 @@ def _whole(tensor: Tensor, one: LeftMember) -> SalvagedTensor:
 
 
 def _lost(data: ByteView, member: ZipMember, why: str) -> SalvagedTensor:
-    """An array of a damaged member, with what its header says where that can be read."""
+    """Return an array of a damaged member, with what its header says if that can be read."""
     tensor = Tensor(array_name(member), "", (), memoryview(b""), None)
     if member.method != STORED or member.encrypted:
         return shared.lost(tensor, why)

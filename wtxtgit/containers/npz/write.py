@@ -1,4 +1,4 @@
-"""Writing npz files, of tensors and of numpy's arrays."""
+"""Writing npz files, from tensors and from numpy arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
-# Bytes of an array's name: a zip counts those of a member's name, which ends in `.npy`, in 16 bits.
+# Longest name of an array in bytes: a zip has 16 bits for the length of a member's name, which
+# includes `.npy`.
 _MAX_MEMBER_NAME = 65_535 - len(NPY_SUFFIX)
 
 
@@ -26,10 +27,10 @@ def build_model(
     tensors: Sequence[TensorSource],
     tags: Mapping[str, str],
 ) -> Iterator[Buffer]:
-    """The bytes of an npz file, uncompressed, as numpy.savez has members; `tags` have no place.
+    """Yield an npz file, uncompressed, with members as by numpy.savez; `tags` are dropped.
 
-    Each tensor's blocks are asked for twice: the CRC-32 stands before them.
-    Raises FormatError before the first of the bytes.
+    Each tensor's blocks are read twice: the CRC-32 precedes them. Raises FormatError before
+    yielding anything.
     """
     if not tensors:
         raise FormatError("npz holds at least one array", field="entries")
@@ -53,7 +54,7 @@ def can_hold(name: str) -> bool:
 
 
 def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write members as numpy.savez does; it takes names as keywords, which some can't be."""
+    """Write members as numpy.savez does, which itself takes names only as keyword arguments."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in arrays:
             # ZipInfo's own date is 1980: the same arrays give the same bytes.

@@ -13,9 +13,9 @@ from wtxtgit.containers.signatures import (
 
 
 def claims(opening: Opening) -> bool:
-    """A length that a header may have, then the header's brace."""
+    """Whether a file starts with a length that a header may have, then the header's brace."""
     head = opening.head
-    # A zip's magic is a length as well.
+    # A zip's magic could be a length too.
     if len(head) <= SAFETENSORS_LENGTH_SIZE or head.startswith(ZIP_MAGIC):
         return False
     length = int.from_bytes(head[:SAFETENSORS_LENGTH_SIZE], "little")

@@ -1,8 +1,7 @@
 """Checks of a safetensors file: lengths, and what the reference library refuses.
 
-What the library refuses is an error, bytes that no tensor has, or that two
-have, too.
-Spec: `docs/spec/safetensors.md`, "Checks".
+Errors are what the library refuses, and bytes that belong to no tensor or to two. Spec:
+`docs/spec/safetensors.md`, "Checks".
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ REFUSED = "the reference library refuses the file"
 BYTE = 8
 """Bits of one."""
 MAX_ITEMS = 2**64 - 1
-# More bits than any two offsets can be apart.
+# More bits than the distance of any two offsets.
 MAX_BITS = BYTE * (2**64 - 1)
 
 
@@ -34,7 +33,7 @@ def check(container: Safetensors, _options: ReadOptions) -> Findings:
 
 
 def check_into(container: Safetensors, findings: Findings) -> None:
-    """The same, into findings that may be of a file to be written anew."""
+    """Do the same, adding to findings that may be of a file to be written anew."""
     _check_header(container, findings)
     for tensor in container.header.tensors:
         _check_tensor(tensor, findings)
@@ -71,7 +70,7 @@ def _check_header(container: Safetensors, findings: Findings) -> None:
 
 
 def _check_tensor(tensor: Stored, findings: Findings) -> None:
-    """A tensor's bytes are what its dtype and shape make, to the bit."""
+    """Check that a tensor has exactly as many bits as its dtype and shape need."""
     name = quoted(tensor.name)
     bits = ITEM_BITS.get(tensor.dtype)
     if bits is None:
@@ -84,7 +83,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
     wanted = bounded_product(bits, tensor.shape, MAX_BITS)
-    # The library multiplies one dimension after the other, and has not come to the 0 yet.
+    # The library multiplies dimensions in order, and overflows before it comes to the 0.
     before = tensor.shape[: tensor.shape.index(0)] if 0 in tensor.shape else ()
     if bounded_product(1, before, MAX_ITEMS) > MAX_ITEMS:
         findings.unread(
@@ -108,7 +107,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
 
 
 def _check_coverage(container: Safetensors, findings: Findings) -> None:
-    """Tensors cover what follows the header from its first byte to its last, each once."""
+    """Check that tensors cover everything after the header exactly once."""
     end = container.header.end
     for tensor in sorted(container.header.tensors, key=attrgetter("start", "end")):
         name = quoted(tensor.name)
@@ -118,7 +117,7 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
                 "data_offsets",
                 end,
             )
-        # The library wants tensors back to back, whatever their order in the header.
+        # The library requires tensors back to back, in any order in the header.
         elif tensor.start != end:
             what = (
                 "begins inside another one"

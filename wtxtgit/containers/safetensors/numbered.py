@@ -1,10 +1,9 @@
-"""A model in several safetensors files without an index, which the numbers in their names tell.
+"""A model in several safetensors files without an index, recognised by the numbers in their names.
 
-`model-00001-of-00002.safetensors` and so on are all files of a model. Of those
-that torch writes for each rank (`shard-00001-model-00001-of-00001.safetensors`)
-each has chunks of tensors, and says in its metadata where these start.
-Spec: `docs/spec/safetensors.md`, "Numbered shards"; torch/distributed/checkpoint/hf_storage.py of
-torch 2.13.
+`model-00001-of-00002.safetensors` and so on are all files of a model. The files that torch writes
+for each rank (`shard-00001-model-00001-of-00001.safetensors`) contain chunks of tensors, and say in
+their metadata where these start. Spec: `docs/spec/safetensors.md`, "Numbered shards";
+torch/distributed/checkpoint/hf_storage.py of torch 2.13.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _NUMBERED = re.compile(
 
 
 def make_index(names: Sequence[str]) -> ByteView | None:
-    """An index of the set that names of files tell, those that are missing included."""
+    """Make an index of the set that file names show, including missing files."""
     stems: dict[tuple[str, int, bool], list[str]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -60,7 +59,7 @@ def make_index(names: Sequence[str]) -> ByteView | None:
             f"the folder holds {len(stems)} sets of numbered shards", hint="name a file"
         )
     (((stem, count, has_ranks), files),) = stems.items()
-    # Of each rank there are only those files that have something of it.
+    # A rank only has those files to which it contributes something.
     if not has_ranks and count <= MAX_SET_FILES:
         width = len(files[0].removesuffix(".safetensors").rpartition("-")[2])
         wanted = (
@@ -78,18 +77,18 @@ def read(data: ByteView, open_member: OpenMember) -> NumberedShards:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberedShards(FileSet):
-    """Files that are a model together; `open_member` opens them, which are not yet."""
+    """Files that make up a model; `open_member` opens them when they are needed."""
 
     files: tuple[str, ...]
     open_member: OpenMember
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The paths of the files."""
+        """Return the paths of the files."""
         return self.files
 
     def describe(self, options: ReadOptions) -> Description:
-        """All tensors of all files, in the files' order; raises FormatError."""
+        """Return all tensors of all files, in the files' order; raises FormatError."""
         placed: dict[str, list[_Placed]] = {}
         tags: list[Mapping[str, str]] = []
         untold: dict[str, None] = {}
@@ -126,14 +125,14 @@ class NumberedShards(FileSet):
                 shard = open_shard(file, self.open_member, listing)
                 findings.add_of_file(file, shard_check.check(shard, options))
                 deque(_placed(shard, file, listing), maxlen=0)
-                # Not two of them at a time: each may list as much as the set.
+                # One file at a time: each may list as much as the set.
                 del shard
             except FormatError as error:
                 findings.refuse(error, chunk=file)
             yield findings.of_member()
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What was found in all files, and whether their chunks are whole tensors."""
+        """Join the findings of all files, and check that their chunks make up whole tensors."""
         findings, _ = Findings.of_members(members)
         placed: dict[str, list[_Placed]] = {}
         listing = ListingBudget(0)
@@ -143,8 +142,8 @@ class NumberedShards(FileSet):
                 for one in _placed(shard, file, listing):
                     placed.setdefault(one.stored.name, []).append(one)
             except FormatError as error:
-                # It was told of the file, and without it nothing is known to be whole. That all
-                # files together list too much is told here alone.
+                # Already reported for the file, without which nothing can be shown to be whole.
+                # Only that all files together list too much is reported here.
                 if error.kind == "limit" and not findings.errors:
                     findings.refuse(error, chunk=file)
                 return findings
@@ -174,7 +173,7 @@ class _Placed:
 
 
 def _placed(shard: Safetensors, file: str, listing: ListingBudget) -> Iterator[_Placed]:
-    """The tensors of a file with their places; raises FormatError where these can't be read."""
+    """Yield the tensors of a file with their places; raises FormatError if these can't be read."""
     told = _offsets(shard, file, listing)
     for stored in shard.header.tensors:
         if len(stored.shape) > MAX_RANK:
@@ -187,7 +186,7 @@ def _placed(shard: Safetensors, file: str, listing: ListingBudget) -> Iterator[_
 
 
 def _offsets(shard: Safetensors, file: str, listing: ListingBudget) -> dict[str, tuple[int, ...]]:
-    """Where torch says that the chunks of a file start; empty for files of whole tensors."""
+    """Return the positions of a file's chunks, from torch's metadata; {} for whole tensors."""
     metadata = shard.header.metadata
     text = metadata.get(SHARDING_KEY) if isinstance(metadata, dict) else None
     if not isinstance(text, str):
@@ -213,13 +212,13 @@ def _refuse(file: str, why: str) -> NoReturn:
 
 def _listed(name: str, placed: Sequence[_Placed], parts: DecodedParts) -> Tensor:
     if len(placed) == 1 and not any(placed[0].box.offsets):
-        # An offset would be one in another file.
+        # No offset: it would be a position in another file.
         return replace(placed[0].listed(), offset=None)
     return _whole(name, placed).listed(parts)
 
 
 def _whole(name: str, placed: Sequence[_Placed]) -> ChunkedTensor:
-    """The tensor of the model of which files have chunks, as large as these reach."""
+    """Return the model's tensor of which files have chunks, as large as these reach."""
     first = placed[0].stored
     rank = len(first.shape)
     ends = [

@@ -16,7 +16,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
 
 HEADER_ROLE = "_header"
-# Bytes of the longest header that the reference library reads.
+# Length in bytes of the longest header that the reference library reads.
 MAX_HEADER = 100_000_000
 ITEM_BITS = {
     "BOOL": 8,
@@ -58,7 +58,7 @@ class Safetensors:
             yield ranges.tensor(tensor)
 
     def untold(self) -> tuple[str, ...]:
-        """What `__metadata__` has beyond the texts that the format allows."""
+        """What `__metadata__` has besides the texts that the format allows."""
         metadata = self.header.metadata
         if not isinstance(metadata, dict):
             return () if metadata is None else (METADATA_KEY,)
@@ -69,7 +69,7 @@ class Safetensors:
 
 
 def describe(container: Safetensors, options: ReadOptions) -> Description:
-    """What the file says of itself."""
+    """Describe the file."""
     return Description(
         "safetensors",
         tuple(tensor.listed(container.data) for tensor in container.header.tensors),

@@ -1,4 +1,4 @@
-"""Writing a safetensors file again with other tensors or metadata.
+"""Rewriting a safetensors file with other tensors or metadata.
 
 Spec: `docs/spec/safetensors.md`, "Resealing".
 """
@@ -33,12 +33,12 @@ def entries(container: Safetensors, options: ReadOptions) -> list[Entry]:
 
 
 def values(container: Safetensors, options: ReadOptions) -> dict[str, object]:
-    """The metadata under its key; nothing where there are none."""
+    """Return the metadata under their key; {} if there are none."""
     return _metadata(container)
 
 
 def rest(container: Safetensors, options: ReadOptions) -> dict[str, object]:
-    """A hash of bytes that no tensor has, and whether the metadata are null, where that is so."""
+    """Return a hash of bytes in no tensor, and whether the metadata are null, if that is so."""
     header = container.header
     spans = [(0, header.end), *((tensor.start, tensor.end) for tensor in header.tensors)]
     others = {GAPS: intervals.digest(container.data, spans), NULL: header.has_null_metadata or None}
@@ -51,14 +51,13 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The file with these tensors and, where not None, this metadata, in pieces.
+    """Yield the file with these tensors and, unless None, this metadata.
 
-    Where names, dtypes, shapes, their order and metadata stay, so does all of
-    the file but tensors' bytes. Else the header is spelled as a writer spells
-    it, and what no tensor has is left out. Raises FormatError, before the
-    first piece: for files with errors, a name that is there twice, metadata
-    that is no object of strings, tensors that share bytes and are given
-    different ones, what is over the limits of the format.
+    If names, dtypes, shapes, their order and metadata stay, so does the whole file except tensors'
+    bytes. Otherwise the header is spelled as our writer spells it, and bytes in no tensor are
+    dropped. Raises FormatError, before the first piece: for files with errors, repeated names,
+    metadata that are not an object of strings, tensors that share bytes but are given different
+    ones, exceeded limits.
     """
     sources = replacing.refuse_damaged((container, *map(_source, placed)), check_into)
     parts = [_part(each) for each in placed]
@@ -85,7 +84,7 @@ def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> by
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str] | None:
-    """The metadata as the format has them, None where there are none; raises FormatError."""
+    """Return the metadata as the format has them, None if there are none; raises FormatError."""
     metadata = values.get(METADATA_KEY)
     if metadata is None:
         return None
@@ -102,7 +101,7 @@ def _metadata(container: Safetensors) -> dict[str, object]:
 
 
 def _has_places(container: Safetensors, placed: Sequence[PlacedEntry]) -> bool:
-    """Whether the tensors fit where those of the file stand, one for one."""
+    """Whether the tensors fit in the places of the file's own tensors, one for one."""
     own = container.header.tensors
     return len(placed) == len(own) and all(
         _identity(container, n) == _identity(_source(each), each.number)
@@ -121,7 +120,7 @@ def _form(container: Safetensors, stored: Stored) -> Hashable:
 
 
 def _spelled(value: Mapping[str, object], *, sort_keys: bool = False) -> str:
-    """JSON to be compared: 1 is not True, NaN is NaN, and the order of keys tells."""
+    """Spell JSON for comparison: 1 is not True, NaN equals NaN, and the order of keys counts."""
     return json.dumps(dict(value), sort_keys=sort_keys)
 
 

@@ -1,4 +1,4 @@
-"""What is left of a damaged safetensors file: the format has no hashes, so nothing is proved.
+"""Salvaging a damaged safetensors file: the format has no hashes, so nothing is proved.
 
 Spec: `docs/spec/safetensors.md`, "Salvage".
 """
@@ -16,7 +16,7 @@ from wtxtgit.model.tensor import ReadOptions
 
 
 def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
-    """The tensors whose bytes are there; raises FormatError where the header can't be read."""
+    """Return the tensors whose bytes exist; raises FormatError if the header can't be read."""
     header = tensor_header.read(data, 0, len(data), is_cut=True)
     listed = [(tensor, _why_lost(tensor)) for tensor in header.tensors]
     tensors = shared.of_places(data, listed)

@@ -11,7 +11,7 @@ from wtxtgit.io.view import ByteView
 
 
 def is_index(data: ByteView) -> bool:
-    """Whether a JSON file is an index of safetensors files, by its first bytes."""
+    """Whether a JSON file is an index of safetensors files, judged by its first bytes."""
     return sharded.is_index(data) or numbered.is_index(data)
 
 

@@ -1,8 +1,8 @@
-"""A model in several safetensors files: `model.safetensors.index.json` and what it lists.
+"""A model in several safetensors files: `model.safetensors.index.json` and the files that it lists.
 
-A JSON object: `weight_map` has the file of each tensor, `metadata.total_size`
-the bytes of all. Source: Hugging Face transformers and huggingface_hub.
-Spec: `docs/spec/safetensors.md`, "Sharded models".
+A JSON object: `weight_map` has the file of each tensor, `metadata.total_size` the size of all.
+Source: Hugging Face transformers and huggingface_hub. Spec: `docs/spec/safetensors.md`, "Sharded
+models".
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FORMAT = "safetensors-index"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardedModel(FileSet):
-    """An index that was read; `open_member` opens its files, which are not yet.
+    """An index that was read; `open_member` opens its files when they are needed.
 
-    `listing` is what all files together may list, of which the index took its part.
+    `listing` is what all files together may still list after the index.
     """
 
     weight_map: dict[str, str]
@@ -49,9 +49,9 @@ class ShardedModel(FileSet):
     listing: ListingBudget
 
     def describe(self, options: ReadOptions) -> Description:
-        """All tensors of all files, in the order of the index.
+        """Return all tensors of all files, in the order of the index.
 
-        Raises FormatError for a file that can't be read or has not its tensors.
+        Raises FormatError for a file that can't be read or lacks its tensors.
         """
         tensors: dict[str, Tensor] = {}
         tags: list[Mapping[str, str]] = []
@@ -83,17 +83,17 @@ class ShardedModel(FileSet):
         )
 
     def _untold(self) -> list[str]:
-        """What the index says beside the size of its tensors."""
+        """Return what the index says besides the size of its tensors."""
         metadata = self.metadata if isinstance(self.metadata, dict) else {}
         return [f"metadata {quoted(key)}" for key in metadata if key != "total_size"]
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The paths of the files that the index lists."""
+        """Return the paths of the files that the index lists."""
         return tuple(self._by_file())
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
-        """Check files, and that the index lists what they have; raises nothing."""
+        """Check files, and that the index lists what they contain; raises nothing."""
         listed = self._by_file()
         for file in paths:
             findings = Findings()
@@ -107,14 +107,14 @@ class ShardedModel(FileSet):
             self._check_names(shard, file, listed[file], findings)
             sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
             nbytes = sum(sizes.get(name, 0) for name in listed[file])
-            # Not two of them at a time: each may list as much as the set.
+            # One file at a time: each may list as much as the set.
             del shard, sizes
             yield findings.of_member(nbytes)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What was found in all files, in order, and whether their bytes are as many as told."""
+        """Join the findings of all files, in order, and compare their size with the stated one."""
         findings, total = Findings.of_members(members)
-        # Bytes of a file that can't be read were not counted.
+        # The size of an unreadable file was not counted.
         if not findings.errors:
             self._check_total(total, findings)
         return findings
@@ -122,7 +122,7 @@ class ShardedModel(FileSet):
     def _check_names(
         self, shard: Safetensors, file: str, names: list[str], findings: Findings
     ) -> None:
-        """Check that a file has the tensors that the index has there, and no others."""
+        """Check that a file has exactly the tensors that the index lists for it."""
         own = {tensor.name for tensor in shard.header.tensors}
         for name in names:
             if name not in own:
@@ -133,7 +133,7 @@ class ShardedModel(FileSet):
             if other is None:
                 findings.warn(f"{message} does not list it", "weight_map", chunk=file)
             else:
-                # A program that loads all files takes either one.
+                # A program that loads all files may get either one.
                 findings.error(f"{message} lists it in {quoted(other)}", "weight_map", chunk=file)
 
     def _by_file(self) -> dict[str, list[str]]:
@@ -152,11 +152,11 @@ class ShardedModel(FileSet):
 
 
 def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Safetensors:
-    """Open a file of a set, by its path there; raises FormatError, whatever is wrong with it.
+    """Open a file of a set, by its path there; raises FormatError whatever is wrong with it.
 
     What it lists counts in the `listing` of the set.
     """
-    # Paths lead to files that are opened: none may lead out of the folder.
+    # Files at these paths are opened: no path may lead out of the folder.
     if not is_in_folder(file):
         raise FormatError(
             f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
@@ -178,7 +178,7 @@ def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Sa
 
 
 def is_index(data: ByteView) -> bool:
-    """Whether a JSON file is an index of safetensors files, by its first bytes."""
+    """Whether a JSON file is an index of safetensors files, judged by its first bytes."""
     head = bytes(data[:SET_HEAD])
     return b'"weight_map"' in head and b'.safetensors"' in head and len(data) <= MAX_JSON
 
@@ -212,7 +212,7 @@ def _missing(name: str, file: str) -> str:
 
 
 def merged_tags(tags: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """The tags of all files together, and the names of those that files have otherwise."""
+    """Return the tags of all files together, and the names of those on which files disagree."""
     common: dict[str, str] = {}
     at_odds: dict[str, None] = {}
     for each in tags:

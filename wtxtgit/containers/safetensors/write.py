@@ -1,8 +1,7 @@
-"""Writing safetensors files: of tensors, of numpy's arrays, and several with an index.
+"""Writing safetensors files: from tensors, from numpy arrays, and several with an index.
 
-Tensors lie as the reference library puts them: wider items first, then by
-name, so that each is aligned for its own items.
-Spec: `docs/spec/safetensors.md`, "What is written" and "Sharded models".
+Tensors are ordered as by the reference library: wider items first, then by name, so that each is
+aligned for its own items. Spec: `docs/spec/safetensors.md`, "What is written" and "Sharded models".
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ INDEX_SUFFIX = ".safetensors.index.json"
 
 
 def build(tensors: Sequence[tuple[str, str, tuple[int, ...], ByteView]]) -> Iterator[Buffer]:
-    """Write a safetensors file: names, dtypes as the format calls them, shapes, raw bytes.
+    """Write a safetensors file from (name, dtype as the format spells it, shape, raw bytes).
 
     Raises FormatError for a name that the format can't hold.
     """
@@ -67,7 +66,7 @@ def build(tensors: Sequence[tuple[str, str, tuple[int, ...], ByteView]]) -> Iter
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
-    """Write tensors, and tags as `__metadata__`; gives the file's bytes in order.
+    """Yield a file with these tensors, and tags as `__metadata__`.
 
     Raises FormatError for dtypes, names and tags that the format can't hold.
     """
@@ -89,7 +88,7 @@ def bounded_header(
     metadata: Mapping[str, str] | None,
     further: Mapping[str, Mapping[str, object]] | None = None,
 ) -> bytes:
-    """What `format_header` gives, within what the reference library reads; raises FormatError."""
+    """Return what `format_header` does, within the reference library's limit; else FormatError."""
     refuse_many(len(entries), MAX_TENSORS, "tensors", "header")
     header = format_header(entries, metadata, further)
     refuse_long(len(header) - SAFETENSORS_LENGTH_SIZE, MAX_HEADER, "header", "header")
@@ -120,12 +119,11 @@ def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> Non
 def build_set(
     tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
-    """Names that start with `stem`, and bytes, of files with up to `max_shard` tensor bytes each.
+    """Yield names that start with `stem`, and bytes, of files with up to `max_shard` tensor bytes.
 
-    Files are filled in the order of `tensors`; a tensor that is larger has a
-    file of its own. The index comes last; what fits into one file needs none.
-    Every file has the tags. Raises FormatError as `build_model` does, and for
-    too many files, before anything is given.
+    Files are filled in the order of `tensors`; a larger tensor has a file of its own. The index
+    comes last; a single file has none. Every file has the tags. Raises FormatError as `build_model`
+    does, and for too many files, before yielding anything.
     """
     groups = filled(tensors, max_shard)
     if len(groups) > MAX_SET_FILES:
@@ -134,7 +132,7 @@ def build_set(
             kind="limit",
             field="name",
         )
-    # What is written has to be read again: a stem that no index may list is refused now.
+    # The result has to be readable: a stem that no index may list is refused now.
     if not is_in_folder(stem + INDEX_SUFFIX):
         raise FormatError(f"{quoted(stem)} can't be used to name the files", field="weight_map")
     refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")

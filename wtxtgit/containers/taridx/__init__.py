@@ -9,7 +9,7 @@ FORMAT = Format(
     read=Lazy(f"{__name__}.read"),
     describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
-    # Without what pads it: that is checked, and told, when the file is read.
+    # Without its padding, which is checked and reported when the file is read.
     magic=MAGIC.rstrip(b"\0"),
     endings=(".taridx",),
     salvage=Lazy(f"{__name__}.salvage"),

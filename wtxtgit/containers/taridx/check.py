@@ -1,9 +1,8 @@
-"""What can be checked of a TARIDX file without its shards.
+"""Checks of a TARIDX file that do not need its shards.
 
-Errors are what makes rows wrong or ambiguous, and what no writer leaves so.
-What is left over of a filtered index is a warning, and so are names that the
-format's own writer takes and its reader does not: no row is lost.
-Spec: `docs/spec/taridx.md`, "Checks".
+Errors are what makes rows wrong or ambiguous, and what no writer produces. Leftovers in a filtered
+index are warnings, as are names that the format's own writer accepts but its reader does not: no
+row is lost. Spec: `docs/spec/taridx.md`, "Checks".
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
-# Rows among which repeated ones are looked for: 8 bytes of memory each, 2 GiB for so many.
+# Repeated rows are searched among at most this many: 8 bytes of memory each, 2 GiB in total.
 MAX_ROWS = 1 << 28
-# Bytes that a tar can have at most: offsets of files are signed.
+# The largest tar in bytes: file offsets are signed.
 MAX_FILE = (1 << 63) - 1
 MAX_LISTED = 5
 """Names or numbers that a message lists."""
@@ -48,7 +47,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def check(container: Taridx, options: ReadOptions) -> Findings:
-    """Check header, tables, every row, and what rows have to do with one another."""
+    """Check header, tables, every row, and the relations between rows."""
     findings = Findings()
     rows = container.rows()
     _check_header(container, findings)
@@ -71,7 +70,7 @@ def check(container: Taridx, options: ReadOptions) -> Findings:
 
 
 def row_offset(container: Taridx, place: int) -> int:
-    """Where a row stands in the file."""
+    """Return where a row is in the file."""
     return container.header.off_arr + ROW_SIZE * place
 
 
@@ -92,7 +91,7 @@ def _check_header(container: Taridx, findings: Findings) -> None:
 
 
 def table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
-    """A table of the index; one that is over its limit is refused, and empty."""
+    """Return a table of the index; one that is over its limit is reported and treated as empty."""
     try:
         return lines()
     except FormatError as error:
@@ -109,9 +108,9 @@ def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) 
 
 
 def _check_names(what: str, field: str, names: list[str], findings: Findings) -> None:
-    """Check names; warn of those that the format's own reader, which splits at any space, mistakes.
+    """Check names; warn of those that the format's own reader misreads, as it splits at any space.
 
-    Its writer leaves these, and no others that are wrong.
+    Its writer lets these pass, but no other invalid names.
     """
     spaced = [name for name in names if name.split() != [name]]
     if spaced:
@@ -128,7 +127,7 @@ def _check_names(what: str, field: str, names: list[str], findings: Findings) ->
 
 
 def _check_rows(container: Taridx, rows: Rows, findings: Findings) -> None:
-    """Check the fields of each row that have limits of their own."""
+    """Check the fields of each row that have their own limits."""
     n_ext, n_crash = container.header.n_ext, container.header.n_crash
     rules: list[tuple[str, str, Callable[[Rows], Mask]]] = [
         ("extid", f"an extid that is not below n_ext ({n_ext})", lambda r: r["extid"] >= n_ext),
@@ -163,12 +162,12 @@ def _reaches_out(part: Rows) -> Mask:
 
 
 def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: Findings) -> None:
-    """Warn of shards and extensions that no row has, up to the largest that one has."""
+    """Warn of shards and extensions that no row uses, up to the largest that is used."""
     fids, extids = np.zeros(1 << 16, bool), np.zeros(1 << 16, bool)
     for _, part in slices(rows):
         fids[part["fid"]] = True
         extids[part["extid"]] = True
-    # fids count shards from 0: one that is missing between others had no members.
+    # fids count shards from 0: a missing one between others had no members.
     if fids.any():
         gaps = np.flatnonzero(~fids[: int(np.flatnonzero(fids)[-1])])
         if len(gaps):
@@ -224,7 +223,7 @@ def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings:
 
 
 def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
-    """Check what says how rows are grouped: flags bit 0, n_stems; warn of members told twice."""
+    """Check how rows are grouped (flags bit 0, n_stems); warn of members listed twice."""
     header = container.header
     if len(rows) > MAX_ROWS:
         findings.warn(
@@ -243,7 +242,7 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
             "flags",
             row_offset(container, int(again[0])),
         )
-    # Each header has one row: where one was written over another, a member is out of reach.
+    # Each header has one row: if one row was overwritten by another, a member is out of reach.
     same = repeated(lambda: headers(rows), len(rows))
     if len(same):
         findings.error(

@@ -1,9 +1,8 @@
 """TARIDX, the index of a dataset's tar members. Little-endian.
 
-TaridxHeader (64 bytes), extensions and crash stems (UTF-8, one a line), rows.
-Rows are numpy arrays of which all is done in slices: an index of ten million
-rows is checked without a loop over rows.
-Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
+TaridxHeader (64 bytes), extensions and crash stems (UTF-8, one per line), rows. Rows are numpy
+arrays that are processed in slices: an index of ten million rows is checked without a loop over
+rows. Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
 """
 
 from __future__ import annotations
@@ -46,12 +45,11 @@ CONTIGUOUS = 1
 ROW_LAYOUT = Struct("<HQQHIQ")
 """fid offset size extid crashid keyhash."""
 ROW_SIZE = ROW_LAYOUT.size
-# Bytes of a text block in which lines are counted at a time: the block is as long as the header
-# says.
+# Lines are counted in steps of this many bytes: the block is as long as the header says.
 TEXT_BLOCK = 1 << 20
-# Extensions that are read: as many as extid, a u16, tells apart.
+# The most extensions: as many as extid, a u16, can distinguish.
 MAX_EXTENSIONS = 1 << 16
-# Crash stems that are read: of 10 million stems two have one xxh64 once in 370,000 indexes.
+# The most crash stems: among 10 million stems, one in 370,000 indexes has two with equal xxh64.
 MAX_CRASH_STEMS = 1 << 20
 ROW = np.dtype(
     [
@@ -63,10 +61,10 @@ ROW = np.dtype(
         ("keyhash", "<u8"),
     ]
 )
-# Rows that are looked at together: numpy's columns of them take 8 MiB each.
+# Rows in a slice: numpy's columns of them take 8 MiB each.
 SLICE = 1 << 20
 KEY_BITS = 64
-# Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32.
+# Keys of at most this many bits are truncated xxh64: by chance one in 2^32 is that small.
 CUT_KEY_BITS = 32
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _EXTID_BITS = np.uint64(16)
@@ -117,7 +115,7 @@ class Taridx:
 
     def rows(self) -> Rows:
         """The rows as a view of the file: shape (n_rows,), dtype ROW."""
-        # numpy makes no view of nothing.
+        # numpy can't make a view of an empty buffer.
         if not self.header.n_rows:
             return np.empty(0, ROW)
         start = self.header.off_arr
@@ -129,7 +127,7 @@ class Taridx:
         return _lines(self.extension_block, self.header.n_ext, MAX_EXTENSIONS, "n_ext")
 
     def crash_stems(self) -> list[str]:
-        """The crash stems, the first has id 1; raises FormatError over MAX_CRASH_STEMS."""
+        """Return the crash stems, the first with id 1; raises FormatError over MAX_CRASH_STEMS."""
         return _lines(self.crash_block, self.header.n_crash, MAX_CRASH_STEMS, "n_crash")
 
     @property
@@ -142,13 +140,13 @@ class Taridx:
 
 
 def field_offset(field: str) -> int:
-    """Where a field of the header starts, in bytes."""
+    """Return the offset of a field of the header in bytes."""
     names = list(_FIELDS)
     return calcsize("<" + "".join(_FIELDS[name] for name in names[: names.index(field)]))
 
 
 def count_lines(block: ByteView, claimed: int) -> int:
-    """How many lines a text block has; an empty one has none or one, as the header claims."""
+    """Return how many lines a text block has; an empty one has as many as claimed, up to one."""
     if not len(block) and not claimed:
         return 0
     starts = range(0, len(block), TEXT_BLOCK)
@@ -156,7 +154,7 @@ def count_lines(block: ByteView, claimed: int) -> int:
 
 
 def describe(container: Taridx, options: ReadOptions) -> Description:
-    """What the file says of itself; raises FormatError."""
+    """Describe the file; raises FormatError."""
     header = container.header
     return Description(
         "taridx",
@@ -173,7 +171,7 @@ def describe(container: Taridx, options: ReadOptions) -> Description:
 
 
 def read(data: ByteView, *, is_cut: bool = False) -> Taridx:
-    """Read a TARIDX file; one that `is_cut` has the rows that are there. Raises FormatError."""
+    """Read a TARIDX file; if it `is_cut`, with only the existing rows. Raises FormatError."""
     (
         magic,
         major,
@@ -217,12 +215,12 @@ def read(data: ByteView, *, is_cut: bool = False) -> Taridx:
     blocks = (HEADER.size, off_crash, "extension block"), (off_crash, off_arr, "crash stem block")
     for start, end, field in blocks:
         for _ in decoded(data, start, end, field):
-            pass  # Refused where it is no text, without a copy of all of it.
+            pass  # Refuse bytes that are not text, without copying all of them.
     return Taridx(data, header)
 
 
 def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
-    """The lines of a text block; it splits at LF alone, as stems have spaces."""
+    """Return the lines of a text block; they end only at LF, since stems have spaces."""
     if not claimed:
         return []
     lines = count_lines(block, claimed)
@@ -237,13 +235,13 @@ def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
 
 
 def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    """Runs of up to SLICE rows, each with the place of its first."""
+    """Yield runs of up to SLICE rows, each with the number of its first row."""
     for start in range(0, len(rows), SLICE):
         yield start, rows[start : start + SLICE]
 
 
 def run_starts(rows: Rows) -> Iterator[Keys]:
-    """The first row of each run of one (keyhash, crashid): place, keyhash, crashid."""
+    """Yield the first row of each run with one (keyhash, crashid): place, keyhash, crashid."""
     for start, part in slices(rows):
         key, crash = _column(part, "keyhash"), _column(part, "crashid")
         changed = np.ones(len(part), bool)
@@ -256,24 +254,24 @@ def run_starts(rows: Rows) -> Iterator[Keys]:
 
 
 def members(rows: Rows) -> Iterator[Keys]:
-    """Every row: place, keyhash, crashid and extid in one number."""
+    """Yield, for every row: place, keyhash, crashid and extid in one number."""
     for start, part in slices(rows):
         names = _column(part, "crashid") << _EXTID_BITS | _column(part, "extid")
         yield np.arange(start, start + len(part)), _column(part, "keyhash"), names
 
 
 def headers(rows: Rows) -> Iterator[Keys]:
-    """Every row: place, fid, and the offset of the header that it points to."""
+    """Yield, for every row: place, fid, and the offset of the header to which it points."""
     for start, part in slices(rows):
         yield np.arange(start, start + len(part)), _column(part, "fid"), _column(part, "offset")
 
 
 def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
-    """The places whose two numbers stand at an earlier place too, in order.
+    """Return the places whose two numbers also occur at an earlier place, in order.
 
-    `keys` is called up to twice and gives up to `most` places. The two
-    numbers are mixed into one, all of these are sorted (8 bytes a row), and
-    only what is there twice is compared in full (48 bytes a row of these).
+    `keys` is called up to twice and yields up to `most` places. The two numbers are mixed into one,
+    all of these are sorted (8 bytes per row), and only duplicates are compared completely (48 bytes
+    per row of these).
     """
     mixed = np.empty(most, np.uint64)
     end = 0
@@ -286,8 +284,8 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     del mixed
     if not len(twice):
         return np.empty(0, np.intp)
-    # Of these arrays only what is filled takes memory; what is put together at the end would be
-    # there twice.
+    # Only the filled part of these arrays takes memory; concatenating at the end would need twice
+    # as much.
     place, a, b = np.empty(most, np.intp), np.empty(most, np.uint64), np.empty(most, np.uint64)
     end = 0
     for part in keys():
@@ -300,12 +298,12 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     del twice
     place, a, b = place[:end], a[:end], b[:end]
     order = np.lexsort((b, a))
-    # One after the other: each leaves the memory of what it was made of.
+    # Step by step: each step releases the memory of its input.
     place = place[order]
     a = a[order]
     b = b[order]
     del order
-    # The sort is stable: of equal ones the earliest place comes first.
+    # The sort is stable: the earliest place of equal ones comes first.
     again = a[1:] == a[:-1]
     again &= b[1:] == b[:-1]
     del a, b
@@ -315,7 +313,7 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
 
 
 def key_bits(rows: Rows) -> int:
-    """How many low bits of xxh64 the keyhashes hold: 64, or less where they were cut.
+    """Return how many low bits of xxh64 the keyhashes hold: 64, or fewer if they were truncated.
 
     The original writer can be told to use a weaker hash.
     """
@@ -326,7 +324,7 @@ def key_bits(rows: Rows) -> int:
 
 
 def _column(part: Rows, field: str) -> Numbers:
-    """A field as numbers that lie side by side."""
+    """Return a field as contiguous numbers."""
     return part[field].astype(np.uint64)
 
 

@@ -1,8 +1,8 @@
-"""What is left of a damaged TARIDX file: rows, which have no hash.
+"""Salvaging a damaged TARIDX file: its rows, which have no hash.
 
-The tables of names stand first, so an index that was cut off lacks rows. What a row says the tars
-say as well: with them an index is made anew, and each row is held against its header.
-Spec: `docs/spec/taridx.md`, "Salvage".
+The tables of names come first, so a truncated index lacks rows. The tars contain everything that
+rows say: an index can be rebuilt from them, and each row compared with its header. Spec:
+`docs/spec/taridx.md`, "Salvage".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTES = (
 
 
 def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
-    """The rows that are there; raises FormatError where header or names can't be read."""
+    """Return the existing rows; raises FormatError if header or names can't be read."""
     index = read(data, is_cut=True)
     claimed = Cursor(data, field_offset("n_rows")).integer(_COUNT_SIZE, "n_rows")
     there = index.header.n_rows
@@ -49,11 +49,11 @@ def _slices(index: Taridx) -> Iterator[tuple[int, int]]:
 
 
 def _holds(index: Taridx, start: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of these rows are such as a row can be."""
+    """Return which of these rows are valid by themselves."""
     rows, header = index.rows()[start:end], index.header
     last = np.uint64(_MOST_END - BLOCK)
     has_names = (rows["extid"] < header.n_ext) & (rows["crashid"] <= header.n_crash)
-    # Two sums of 64 bits each: neither may run over.
+    # Two sums of 64 bits: neither may overflow.
     is_placed = (rows["offset"] % BLOCK == 0) & (rows["offset"] < last)
     fits: np.ndarray[tuple[int], np.dtype[np.bool_]] = has_names & is_placed
     fits &= rows["size"] < last - np.minimum(rows["offset"], last)
@@ -61,7 +61,7 @@ def _holds(index: Taridx, start: int, end: int) -> np.ndarray[tuple[int], np.dty
 
 
 def _keep(index: Taridx, _numbers: Sequence[int]) -> Iterator[Buffer]:
-    """The index with the rows that are there, in pieces."""
+    """Yield the index with the existing rows."""
     header = bytearray(bytes(index.data[: HEADER.size]))
     at = field_offset("n_rows")
     parts = [index.rows()[start:end][_holds(index, start, end)] for start, end in _slices(index)]

@@ -1,9 +1,8 @@
-"""An index against the tars that it is of: every row against the header it points to.
+"""Comparing an index with its tars: every row with the header to which it points.
 
-An index names no shards; which is meant by a fid follows from their order. An
-older writer's fids are one too small after an empty shard: where that fits the
-shards better, it is taken and told.
-Spec: `docs/spec/taridx.md`, "Shards" and "Lookup".
+An index does not name its shards; which one a fid means follows from their order. An older writer's
+fids are one too small after an empty shard: if that fits the shards better, it is assumed and
+reported. Spec: `docs/spec/taridx.md`, "Shards" and "Lookup".
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]
 """What `containers.tar_index.TarIndexing` asks for."""
 
-# Rows of one name that are looked up in the shards: a hostile index can have one hash in every row.
+# The most rows looked up for one name: a hostile index can have the same hash in every row.
 MAX_TRIED = 1000
 
 Mask = npt.NDArray[np.bool_]
@@ -57,7 +56,7 @@ def check_shards(
 ) -> Findings:
     """Check each row against its shard; raises nothing.
 
-    A finding's `chunk` is the shard's name. `progress` is told bytes of shards.
+    A finding's `chunk` is the shard's name. `progress` receives counts of the shards' bytes.
     """
     findings = Findings()
     rows = _RowsByFid(index)
@@ -75,7 +74,7 @@ def check_shards(
             progress(len(shard.data))
     for way in ways:
         rows.check_fids(way)
-    # Of ways that fit alike the first one is taken, which is that of the spec.
+    # If several ways fit equally, the first one is taken, which is that of the spec.
     best = min(ways, key=lambda way: way.bad)
     if best is not ways[0]:
         findings.warn(
@@ -90,7 +89,7 @@ def check_shards(
 def find_in_shards(
     index: Taridx, places: Places, name: str, shards: Sequence[Tar]
 ) -> Iterator[FoundMember]:
-    """Those of the rows at `places` whose header has the stem and extension of `name`.
+    """Yield those of the rows at `places` whose header has the stem and extension of `name`.
 
     At most MAX_TRIED rows are tried; raises nothing.
     """
@@ -111,7 +110,7 @@ def find_in_shards(
 
 
 def _member_at(shard: Tar, row: np.void) -> tar.TarMember | None:
-    """The member that a row points to, if it is there with the row's size."""
+    """Return the member to which a row points, if it exists with the row's size."""
     try:
         return tar.member_at(shard.data, int(row["offset"]), int(row["size"]))
     except FormatError:
@@ -119,9 +118,9 @@ def _member_at(shard: Tar, row: np.void) -> tar.TarMember | None:
 
 
 def _orders(index: Taridx, shards: Sequence[Tar]) -> list[list[int | None]]:
-    """The fid of each shard: by its place, then as the older writer may have counted.
+    """Return the fid of each shard: by its place, then as the older writer may have counted.
 
-    An empty shard has no rows, so that writer's fid for it says nothing.
+    An empty shard has no rows, so that writer's fid for it means nothing.
     """
     empty = [tar.is_empty(shard.data) for shard in shards]
     orders: list[list[int | None]] = [list(range(len(shards)))]
@@ -136,7 +135,7 @@ def _orders(index: Taridx, shards: Sequence[Tar]) -> list[list[int | None]]:
 
 
 class _Scan:
-    """What a tar's headers say, side by side: offset, size, xxh64 of the stem, extension."""
+    """The content of a tar's headers, as columns: offset, size, xxh64 of the stem, extension."""
 
     def __init__(self, shard: Tar, extension_numbers: dict[str, int]) -> None:
         offsets, sizes, keys, extensions = array("Q"), array("Q"), array("Q"), array("q")
@@ -187,7 +186,7 @@ class _Tally:
 
 
 class _RowsByFid:
-    """The rows by fid, to be compared with shards; 8 bytes a row."""
+    """The rows by fid, for comparison with shards; 8 bytes per row."""
 
     def __init__(self, index: Taridx) -> None:
         self._rows: Rows = index.rows()
@@ -196,17 +195,17 @@ class _RowsByFid:
         self._counts = np.bincount(fids, minlength=1 << 16)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)])
         self._key_mask = np.uint64((1 << key_bits(self._rows)) - 1)
-        # Of a table over its limit the check of the index tells.
+        # The check of the index reports a table over its limit.
         extensions, stems = (
             table(lines, Findings()) for lines in (index.extensions, index.crash_stems)
         )
         self.extension_numbers: dict[str, int] = {}
         numbers = [
-            # Spelling counts: a reader gives the extension as the table has it.
+            # Upper and lower case count: a reader uses the extension as in the table.
             self.extension_numbers.setdefault(name, len(self.extension_numbers))
             for name in extensions
         ]
-        # An extid that is not in the table is like no extension.
+        # An extid that is not in the table counts as no extension.
         self._numbers = np.full(1 << 16, -2, np.int64)
         self._numbers[: len(numbers)] = numbers
         self._crashids = {stem: crashid for crashid, stem in enumerate(stems, 1)}
@@ -261,7 +260,7 @@ class _RowsByFid:
         )
 
     def _crashes(self, shard: Tar, rows: Rows, doubtful: Mask) -> Places:
-        """Which of the rows have a crashid that is not their stem's."""
+        """Return which of the rows have a crashid that is not their stem's."""
         wrong = []
         for n in np.flatnonzero(doubtful).tolist():
             start = int(rows["offset"][n])
@@ -273,11 +272,11 @@ class _RowsByFid:
 
 
 def find(index: Taridx, name: str) -> Places:
-    """The places of the rows that may be a member's, in order.
+    """Return the places of the rows that may be a member's, in order.
 
-    `name` is STEM.EXT, after a folder or not. A crash stem is known by its id,
-    every other by its hash alone: whether it is that stem only the tar's
-    header tells. Raises FormatError for tables over their limits.
+    `name` is STEM.EXT, with or without a folder. A crash stem is identified by its id, every other
+    only by its hash: whether it is that stem only the tar's header tells. Raises FormatError for
+    tables over their limits.
     """
     stem, extension = split_name(name)
     extids = [n for n, other in enumerate(index.extensions()) if other.lower() == extension]

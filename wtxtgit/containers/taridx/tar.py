@@ -1,11 +1,10 @@
 """The headers of a tar as an index sees them: every header block is a row.
 
-Type flags do not matter to an index: directories, links, PAX headers and GNU
-long names are rows of their own, with the name in the first 100 bytes of their
-block. Types do decide how many bytes follow a header, as in Python's `tarfile`.
-An index names no shards: its fid is a place in the sorted list of the tars
-`{fold}_{x}.tar` beside it, and the index is called `{fold}.taridx`.
-Spec: `docs/spec/taridx.md`, "Tar headers" and "Names".
+An index ignores type flags: directories, links, PAX headers and GNU long names are rows of their
+own, with the name in the first 100 bytes of their block. Types do decide how many bytes follow a
+header, as in Python's `tarfile`. An index does not name its shards: a fid is a position in the
+sorted list of the tars `{fold}_{x}.tar` beside the index, whose name is `{fold}.taridx`. Spec:
+`docs/spec/taridx.md`, "Tar headers" and "Names".
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ GNU_SPARSE = ord("S")
 PAX = b"xX"
 OVERLAYS = b"xXgLK"
 """Headers that speak of a later one."""
-# Bytes that one PAX header may have: it is read whole.
+# Largest PAX header in bytes: it is read as a whole.
 MAX_PAX = 16 * 1024 * 1024
-# Blocks before a header in which its PAX header is looked for: its records mostly take one.
+# A PAX header is searched in this many blocks before its header: its records mostly take one.
 MAX_BACK = 64
 _ZEROS = bytes(BLOCK)
 _BLANK = b" " * (CHECKSUM.stop - CHECKSUM.start)
@@ -64,8 +63,8 @@ DELIMITER = "_"
 class TarMember:
     """A header at byte `offset`, and the `size` bytes after it.
 
-    `end` is where the next header is. The bytes of a `sparse` file are a map
-    and its data without holes.
+    `end` is where the next header is. The bytes of a `sparse` file are a map, and its data without
+    holes.
     """
 
     offset: int
@@ -77,10 +76,10 @@ class TarMember:
 
 
 def members(data: ByteView) -> Iterator[TarMember]:
-    """All headers of a tar, up to a block of zeros or the end.
+    """Yield all headers of a tar, up to a block of zeros or the end.
 
-    Raises FormatError where a header is damaged or its bytes reach outside of
-    the tar, and for a compressed one.
+    Raises FormatError if a header is damaged or its bytes reach beyond the tar, and for a
+    compressed tar.
     """
     offset = 0
     size: int | None = None
@@ -100,11 +99,11 @@ def members(data: ByteView) -> Iterator[TarMember]:
 
 
 def header(data: ByteView, offset: int) -> TarMember | None:
-    """The header at a byte of the tar, by itself; None at the tar's end."""
+    """Return the header at a byte of the tar; None at the tar's end."""
     block = bytes(data[offset : offset + BLOCK])
     if len(block) < BLOCK or block == _ZEROS:
         if not offset:
-            # A compressed tar is told as such, and not as a damaged header.
+            # A compressed tar is reported as such, not as a damaged header.
             _refuse_compressed(block)
         return None
     if not _checksum_holds(block):
@@ -121,10 +120,9 @@ def header(data: ByteView, offset: int) -> TarMember | None:
 
 
 def member_at(data: ByteView, offset: int, size: int) -> TarMember | None:
-    """The member at a byte of the tar, if it has this size.
+    """Return the member at a byte of the tar, if it has this size.
 
-    The size of a large member stands in the PAX header before it. Raises
-    FormatError as `header`.
+    The size of a large member is in the PAX header before it. Raises FormatError as `header` does.
     """
     member = header(data, offset)
     if member is None or member.size == size:
@@ -151,7 +149,7 @@ def is_empty(data: ByteView) -> bool:
 
 
 def other_than_file(member: TarMember) -> str | None:
-    """What a member is that is no file, in words; None where it is one."""
+    """Return in words what a member is if it is not a file; None for a file."""
     if member.type == OLD_FILE:
         return OTHERS["5"] if member.name.endswith("/") else None
     kind = chr(member.type)
@@ -159,7 +157,7 @@ def other_than_file(member: TarMember) -> str | None:
 
 
 def _end(data: ByteView, offset: int, size: int, name: str) -> int:
-    """Where the header after this one is; the last bytes may lack their padding."""
+    """Return where the next header is; the last bytes may lack their padding."""
     start = offset + BLOCK
     if size > len(data) - start:
         fail(
@@ -171,8 +169,8 @@ def _end(data: ByteView, offset: int, size: int, name: str) -> int:
 
 
 def _is_bare(kind: int, name: str) -> bool:
-    """Whether nothing follows a header."""
-    # V7 tars have directories as files whose names end in a slash.
+    """Whether a header is followed by no content."""
+    # V7 tars store directories as files whose names end in a slash.
     return kind in WITHOUT_DATA or (kind == OLD_FILE and name.endswith("/"))
 
 
@@ -197,7 +195,7 @@ def _checksum_holds(block: bytes) -> bool:
 
 
 def _number(raw: bytes, offset: int) -> int:
-    """A number of a header: octal digits, or base 256 where the first bit is set."""
+    """Parse a number of a header: octal digits, or base 256 if the first bit is set."""
     if raw[0] == _BASE_256:
         return int.from_bytes(raw[1:], "big")
     digits = raw.partition(b"\0")[0].strip()
@@ -208,7 +206,7 @@ def _number(raw: bytes, offset: int) -> int:
 
 
 def _sparse_maps(data: ByteView, offset: int, block: bytes) -> int:
-    """How many bytes of map stand between a GNU sparse header and its data."""
+    """Return how many bytes of map are between a GNU sparse header and its data."""
     maps = 0
     more = block[SPARSE_EXTENDED]
     while more:
@@ -221,7 +219,7 @@ def _sparse_maps(data: ByteView, offset: int, block: bytes) -> int:
 
 
 def _pax_facts(data: ByteView, member: TarMember) -> tuple[int | None, bool]:
-    """What a PAX header says of the next member: its size, and whether it is sparse.
+    """Return what a PAX header says of the next member: its size, and whether it is sparse.
 
     `data` starts with its records, each `LENGTH KEY=VALUE\\n`.
     """
@@ -249,12 +247,12 @@ def _pax_facts(data: ByteView, member: TarMember) -> tuple[int | None, bool]:
 
 
 def decoded(raw: bytes) -> str:
-    """A member's name as the index's writer reads it."""
+    """Decode a member's name as the index's writer does."""
     return raw.decode("utf-8", "replace")
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """A member's stem and extension: what stands before and after the first dot.
+    """Return a member's stem and extension: what is before and after the first dot.
 
     The folder is dropped, the extension is in lower case and without its dot.
     """
@@ -263,34 +261,34 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def keyhash(stem: str) -> int:
-    """The xxh64 of a stem, seed 0."""
+    """Return the xxh64 of a stem, seed 0."""
     return int(xxhash.xxh64_intdigest(stem.encode()))
 
 
 def shard_order(name: str) -> tuple[str, str]:
-    """What shards are sorted by: fold, then the rest without the ending.
+    """Return the key by which shards are sorted: fold, then the rest without the ending.
 
-    Without the ending, as `a_1` comes before `a_1-x` and `a_1.tar` after `a_1-x.tar`.
+    Without the ending, since `a_1` comes before `a_1-x`, but `a_1.tar` after `a_1-x.tar`.
     """
     fold, _, rest = name.removesuffix(SHARD_ENDING).rpartition(DELIMITER)
     return fold, rest
 
 
 def is_shard_of(name: str, fold: str) -> bool:
-    """Whether a file is called as a shard of the fold is."""
+    """Whether a file has the name of a shard of the fold."""
     return name.endswith(SHARD_ENDING) and DELIMITER in name and shard_order(name)[0] == fold
 
 
 def shards_of(names: Iterable[str], fold: str) -> list[str]:
-    """Of the names in a folder those of the fold's shards, the place of each is its fid."""
+    """Return the fold's shards among the names in a folder; the position of each is its fid."""
     return sorted((name for name in names if is_shard_of(name, fold)), key=shard_order)
 
 
 def fids_of_old_writer(empty: Sequence[bool], first: int = 1) -> list[int]:
-    """Which fid a writer gave each shard that took it from the last row before.
+    """Return the fid of each shard from a writer that continued from the last row before.
 
-    An empty shard has no row, so later fids are too small. Before the first row
-    it read memory that was not set, mostly zeros: `first` is the fid after that.
+    An empty shard has no row, so later fids are too small. Before the first row that writer read
+    uninitialised memory, mostly zeros: `first` is the resulting fid.
     """
     fids: list[int] = []
     last: int | None = None

@@ -1,8 +1,7 @@
 """Making an index of tar shards.
 
-Rows stand in the order of the shards and their headers, as the original
-writer's do; unlike it a shard after an empty one has the right fid.
-Spec: `docs/spec/taridx.md`, "What we write".
+Rows are in the order of the shards and their headers, as with the original writer; unlike there, a
+shard after an empty one has the right fid. Spec: `docs/spec/taridx.md`, "What we write".
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from wtxtgit.containers.taridx.read import (
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 
-# Shards of an index: as many as fid, a u16, tells apart.
+# The most shards of an index: as many as fid, a u16, can distinguish.
 MAX_SHARDS = 1 << 16
 SEPARATOR = "\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewIndex:
-    """An index that was made; `sparse` counts members whose bytes are not their content."""
+    """An index that was made; `sparse` counts members whose stored bytes are not their content."""
 
     rows: Rows
     n_stems: int
@@ -47,11 +46,11 @@ class NewIndex:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether all rows of a stem follow one another."""
+        """Whether all rows of each stem are adjacent."""
         return sum(len(places) for places, _, _ in run_starts(self.rows)) == self.n_stems
 
     def pieces(self) -> Iterator[Buffer]:
-        """The file's bytes in order."""
+        """Yield the file's bytes in order."""
         extensions = SEPARATOR.join(self.extensions).encode()
         stems = SEPARATOR.join(self.crash_stems).encode()
         yield HEADER.pack(
@@ -81,11 +80,11 @@ def index(
     contiguous: bool = False,
     keyhash: Callable[[str], int] = tar.keyhash,
 ) -> NewIndex:
-    """Index tars: names and contents, in the order of their fids.
+    """Index tars, given by names and contents in the order of their fids.
 
-    With `contiguous` rows that are not are sorted by keyhash and crashid.
-    `keyhash` gives a stem's u64. Raises FormatError with the shard's name in
-    the message, also for members that the format's own reader can't load.
+    With `contiguous`, rows that are not contiguous are sorted by keyhash and crashid. `keyhash`
+    returns a stem's u64. Raises FormatError with the shard's name in the message, also for members
+    that the format's own reader can't load.
     """
     tables = _RowTables(keyhash)
     for fid, (shard, data) in enumerate(shards):
@@ -109,7 +108,7 @@ def index(
 
 
 class _RowTables:
-    """Rows as they come, and the tables that they need; about 200 bytes a stem."""
+    """Rows as they come, and the tables that they need; about 200 bytes per stem."""
 
     def __init__(self, keyhash: Callable[[str], int]) -> None:
         self._keyhash = keyhash
@@ -128,7 +127,7 @@ class _RowTables:
             _refuse(member, f"has the extension {quoted(extension)}, which is empty or has spaces")
         key = self._keyhash(stem)
         crashid = 0
-        # The first stem of a hash needs no id: those after it are told apart by theirs.
+        # The first stem with a hash needs no id: the later ones are distinguished by theirs.
         if self._canonical.setdefault(key, stem) != stem:
             if stem.split() != [stem]:
                 _refuse(
@@ -160,7 +159,7 @@ class _RowTables:
         following: int,
         most: int = 1 << 32,
     ) -> int:
-        """The id of a name; a table holds names without LF alone."""
+        """Return the id of a name; a table only holds names without LF."""
         known = table.get(name)
         if known is not None:
             return known
@@ -173,9 +172,9 @@ class _RowTables:
 
 
 def _refuse(member: tar.TarMember, problem: str) -> NoReturn:
-    """Raise FormatError for a member whose row no reader of the format's own could load.
+    """Raise FormatError for a member whose row the format's own reader could not load.
 
-    It takes all bytes behind a header for a file's, and splits tables at any space.
+    That reader takes all bytes after a header for a file's, and splits tables at any space.
     """
     raise FormatError(
         f"member {quoted(member.name)} {problem}: the format's own reader can't load it",
