@@ -161,7 +161,7 @@ class _Finder:
 
     def _tensor(self, name: str, tensor: Tensor) -> Named:
         # The budget counts all tensors together.
-        reason = tensor.absent or self._checkpoint.budget.take(tensor)
+        reason = tensor.absent or self._checkpoint.budget.refusal(tensor)
         if reason is not None:
             raise InputError(f"{self._target}: tensor {quoted(name)}: {reason}")
         self._checkpoint.prepare(tensor)

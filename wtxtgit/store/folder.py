@@ -370,7 +370,8 @@ class PackFolder:
     def adding(self) -> Iterator[None]:
         """Keep chunks from being dropped within the block; a context manager.
 
-        Those being added may be decoded from them. Packs that were dropped before are known. Any number of processes may add at once.
+        Those being added may be decoded from them. Packs that were dropped before are known.
+        Any number of processes may add at once.
         """
         with contextlib.ExitStack() as closing:
             # On a file system without locks nobody drops chunks: see `dropping`.
