@@ -242,7 +242,7 @@ def _alike(mark: bytes) -> bytes:
 
 
 def _without(mark: _Mark, plain: bytes) -> bytes:
-    """The text without a mark that is on most of its lines."""
+    """Remove a mark from the text if it is on most of its lines."""
     return replaced(mark.pattern, b"", plain) if _is_on_most(mark, plain) else plain
 
 
