@@ -259,8 +259,8 @@ class _DamagedChunk:
         return None
 
     def likely(self) -> Searches:
-        """Yield searches: one character wrong on each line that shows it, and on one that
-        does not.
+        """Yield searches: a character wrong on each line that shows it, and one on a line that does
+        not.
         """
         yield self._matching(self._narrow(), _LITTLE)
         if self._claim.size <= LARGEST:
@@ -399,7 +399,7 @@ def _change(raw: bytearray, place: int, value: int) -> None:
 
 
 def _sextet_table(bits: U4) -> U4:
-    """Return the syndrome of each change of a sextet, of shape (sextets, 64), from those of
+    """Return the syndromes of all changes of sextets, of shape (sextets, 64), from those of
     bits.
     """
     # The last sextet has bits without data.

@@ -297,8 +297,8 @@ class _Reader:
             size *= 4
 
     def _end_of_array(self, window: bytes) -> int | None:
-        """Return where an `arr` line ends: its hashes have fixed lengths, but it may contain
-        an LF.
+        """Return where an `arr` line ends: its hashes have fixed lengths, but an LF may be
+        inside.
         """
         best: tuple[int, int] | None = None
         limit = len(window) - _HASHED

@@ -282,9 +282,7 @@ class _Search:
                 yield _with(first, {number: line})
 
     def _options(self, numbers: Sequence[int], most: int) -> list[list[grammar.ArrayLine]]:
-        """Return candidates for lines, of which `most` combinations are tried, the last line's
-        first.
-        """
+        """Return candidates for lines; `most` combinations are tried, the last line's first."""
         options: list[list[grammar.ArrayLine]] = []
         count = 1
         for number in reversed(numbers):

@@ -23,9 +23,10 @@ from wtxtgit.text.recovery.line_breaks import lined
 
 
 class _Mark(NamedTuple):
-    """What is taken away from lines: `signs` are bytes of which each match has one, but the first.
+    """A mark to be removed from lines.
 
-    They are found many times faster than the pattern.
+    Every match except the first involves one of the byte strings `signs`. Counting these bounds the
+    number of matches, and is many times faster than searching for the pattern.
     """
 
     what: str
@@ -114,7 +115,7 @@ def _undone(
 ) -> tuple[bytes, tuple[str, ...]]:
     """Do the same with bytes, except for line breaks; `within` cuts what is before and after."""
     changes: dict[str, None] = {}
-    # What each step has left as it was: it would again.
+    # Texts that a step has left unchanged, by step: it would leave them unchanged again.
     left: dict[str, bytes] = {}
 
     def change(what: str, step: Callable[[bytes], bytes]) -> None:
@@ -175,7 +176,7 @@ def _with_line_feeds(plain: bytes) -> bytes:
 
 
 def _without_marks(plain: bytes) -> Iterator[tuple[str, bytes]]:
-    """The text without what its first line has before and behind, if most lines have it too."""
+    """Yield the text without what its first line has before and after it, if most lines have it."""
     for first in islice(_first_lines(plain), _MOST_FIRST_LINES):
         marks = [m for m in _marks_of(first["before"], first["behind"]) if _is_on_most(m, plain)]
         for mark in marks:
@@ -186,11 +187,11 @@ def _without_marks(plain: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _first_lines(plain: bytes) -> Iterator[re.Match[bytes]]:
-    """The lines that say what a first line does."""
+    """Yield the lines that have the content of a first line."""
     tried = -1
     for at in merge(*(_places(sign, plain) for sign in _FIRST_SIGNS)):
         start = plain.rfind(b"\n", max(0, at - _MOST_BEFORE - 1), at) + 1
-        # More than that may stand before it.
+        # It may be preceded by more than this.
         if start == tried or (start == 0 and at > _MOST_BEFORE):
             continue
         tried = start
@@ -241,7 +242,7 @@ def _alike(mark: bytes) -> bytes:
 
 
 def _without(mark: _Mark, plain: bytes) -> bytes:
-    """The text without a mark that is on most of its lines."""
+    """Remove a mark from the text if it is on most of its lines."""
     return replaced(mark.pattern, b"", plain) if _is_on_most(mark, plain) else plain
 
 
@@ -285,9 +286,10 @@ _LINE = 80
 
 
 def copies(text: ByteView) -> list[ByteView]:
-    """What may be the text, where it stands more than once in what `undone` gives.
+    """Return what may be the text if it occurs more than once in the result of `undone`.
 
-    One behind the other, or within it: each up to the next last line, and what is left without it.
+    One copy may follow the other, or lie inside it: candidates are each part up to the next last
+    line, and what remains without it.
     """
     starts = list(islice(_starts(text), _MOST_FIRST_LINES))
     if starts in ([], [0]):
@@ -301,7 +303,7 @@ def copies(text: ByteView) -> list[ByteView]:
 
 
 def _starts(text: ByteView) -> Iterator[int]:
-    """Where a text begins, anywhere in a line; an audit line may say the same."""
+    """Yield where a text begins, anywhere in a line; an audit line may say the same."""
     for at in range(0, len(text), PIECE):
         for found in _START_OF_COPY.finditer(bytes(text[at : at + PIECE + _LINE])):
             if found.start() < PIECE:
