@@ -62,7 +62,7 @@ class FilterSettings(NamedTuple):
     path, texts are detached as the driver `wtxt-detached` does; `payload` returns where that of
     blobs is, None if it can't be had, and `fetched` where it is fetched from a remote, None if
     nothing may be; `proved` returns the detached texts that need not be verified again. `here` is
-    the folder, from the top level, in which the command was given that hints are for.
+    the folder, from the top level, to which the paths in hints are relative.
     """
 
     skip_smudge: bool = False
@@ -358,7 +358,10 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
 
 
 def warn_of_text(path: bytes, made: Smudged, warn: Warn, here: bytes) -> None:
-    """Warn why a text is left as it is; a command that helps is given in the folder `here`."""
+    """Warn why a text is left as it is.
+
+    The path in a hint's command is relative to the folder `here`.
+    """
     hint = "wtxtgit fetch sets the damaged pack aside, and fetches its data again"
     if not made.damaged_payload:
         name = shlex.quote(shown_path(os.path.relpath(path, here or b".")))

@@ -152,7 +152,7 @@ def _members_of_tensors(container: Torch, of_items: Set[str]) -> dict[int, tuple
 
 
 def shown(container: Torch, member: ZipMember) -> str:
-    """The member's name below the folder."""
+    """Return the member's name below the folder."""
     is_inside = member.name.startswith(container.folder)
     return member.name.removeprefix(container.folder) if is_inside else OUTSIDE + member.name
 

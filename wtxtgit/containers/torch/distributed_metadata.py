@@ -1,5 +1,4 @@
-"""`.metadata` of torch's distributed checkpoints: which tensors there are, and their chunks'
-places.
+"""`.metadata` of torch's distributed checkpoints: which tensors there are, and where their chunks.
 
 It is a pickle of `torch.distributed.checkpoint.metadata.Metadata`. Its opcodes are read like those
 of any pickle, and nothing runs: objects of the classes that torch writes there are interpreted by
