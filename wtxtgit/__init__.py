@@ -51,6 +51,8 @@ __all__ = [
     "salvage",
     "verify",
 ]
+_MODULES = ("errors", "stream")
+"""What is there without an import of its own, too."""
 
 
 def __getattr__(name: str) -> Any:
@@ -62,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from wtxtgit.checkpoint import encrypt
 
         return getattr(encrypt, name)
+    if name in _MODULES:
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
     if name in __all__:
         from wtxtgit.api import functions
 
@@ -71,4 +77,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What completion shows, before any of it is loaded."""
-    return [*__all__, "__doc__"]
+    return [*__all__, *_MODULES, "__doc__"]

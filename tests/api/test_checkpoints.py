@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -207,7 +209,9 @@ def test_what_is_damaged_is_not_loaded(path: Path) -> None:
 
 
 def test_the_module_shows_what_there_is() -> None:
-    assert set(dir(wtxtgit)) == {*wtxtgit.__all__, "__doc__"}
+    assert set(dir(wtxtgit)) == {*wtxtgit.__all__, "errors", "stream", "__doc__"}
+    code = "import wtxtgit; wtxtgit.stream.Snapshots, wtxtgit.errors.TextError"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     for name in set(wtxtgit.__all__) - {"__version__"}:
         assert getattr(wtxtgit, name).__doc__, name
 

@@ -163,6 +163,13 @@ class TestRecover:
         done = in_repo("recover", "n.wtxt")
         assert (done.code, done.out) == (0, b"n.wtxt: nothing is damaged\n")
 
+    def test_a_text_that_is_in_no_repository(self, in_repo: Command, tmp_path: Path) -> None:
+        """Its data are in the one around the command, as for `restore`."""
+        in_repo("detach", "n.wtxt")
+        (in_repo.folder / "n.wtxt").rename(tmp_path / "n.wtxt")
+        done = in_repo("recover", str(tmp_path / "n.wtxt"))
+        assert (done.code, done.out) == (0, f"{tmp_path}/n.wtxt: nothing is damaged\n".encode())
+
     def test_a_damaged_line_loses_its_chunk_and_no_other(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")
         text = (in_repo.folder / "n.wtxt").read_bytes()

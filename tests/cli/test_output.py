@@ -146,8 +146,9 @@ def test_a_list_that_takes_many_tables_is_told_line_by_line(
     assert len(told.splitlines()) == 9
 
 
-def test_what_is_to_be_copied_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
+@pytest.mark.parametrize("width", [40, 70])
+def test_what_is_to_be_copied_is_not_folded(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     row = ("alice", "SHA256:" + "x" * 43, "0123456789abcdef")
@@ -172,4 +173,23 @@ def test_a_bar_makes_room_for_one_within(monkeypatch: pytest.MonkeyPatch) -> Non
         compared(10)
     assert "fetch" in while_fetching
     assert "comparing" not in while_fetching
-    assert "30/100 bytes" in screen.getvalue()[len(before) :]
+    assert "30 B of 100 B" in screen.getvalue()[len(before) :]
+
+
+@pytest.mark.parametrize("width", [30, 40, 80, 200])
+def test_a_bar_takes_one_line(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(output, "_PATIENCE", -1)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with output.progress(f"restoring {NAME}\x1b[2J", 3 << 30) as advance:
+        assert advance is not None
+        advance(1 << 30)
+    shown = screen.getvalue().split("\x1b[?25h")[0]
+    assert "\x1b[2J" not in shown
+    lines = re.split("[\r\n]", re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", shown))
+    assert max(map(len, lines)) <= width
+    told = "1 GiB of 3 GiB" if width >= 80 else "1 GiB"
+    assert any("rest" in line and told in line for line in lines)
+    assert any(" left" in line for line in lines) == (width >= 80)

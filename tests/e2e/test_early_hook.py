@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Repo, safetensors
-from wtxtgit.chain import settled
+from wtxtgit.chain import already_checked
 from wtxtgit.chain.check import CheckRequest, check
 from wtxtgit.cli import environment
 from wtxtgit.git.history import Head
@@ -49,7 +49,7 @@ def committed(repo: Repo) -> str:
 def is_settled(repo: Repo) -> bool:
     """What the short way says; where it holds, the full check has to find nothing."""
     key = environment.facts_key()
-    held = settled.is_settled(Head(repo.repository), key)
+    held = already_checked.is_settled(Head(repo.repository), key)
     if held:
         report = check(Head(repo.repository), CheckRequest(), lambda: 1, key)
         assert (report.findings, report.notes) == ((), ())

@@ -39,7 +39,11 @@ WHOLE = (
     *("prune --keep-last 1 --trust-root root", "prune --keep-tagged --trust-root root --json"),
     *("release root --trust-root root --dry-run", "release root --trust-root root --json"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
-    *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
+    *(f"check --staged --format {form}" for form in ("sarif", "github")),
+    *(
+        f"review root..HEAD --format {form}"
+        for form in ("text", "md", "html", "json", "sarif", "github")
+    ),
 )
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),

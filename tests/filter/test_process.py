@@ -234,19 +234,24 @@ def test_what_can_not_be_learnt_is_no_reason_to_fail(repo: Repo, here: Path) -> 
 def test_what_comes_and_what_goes_is_counted_where_somebody_looks(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts: dict[str, int] = {}
+    counts: dict[tuple[str, int | None], int] = {}
 
     @contextlib.contextmanager
-    def how(name: str) -> Iterator[Callable[[int], None]]:
-        counts[name] = 0
+    def how(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        counts[name, total] = 0
 
         def advance(count: int) -> None:
-            counts[name] += count
+            counts[name, total] += count
 
         yield advance
 
     monkeypatch.setattr(progress, "how", how)
-    content = safetensors(1.0, 2.0)
+    content = safetensors(*range(300_000))
     made = text_of(content)
+    (here / NAME).write_bytes(content)
     assert list(answers(request(content), request(made, command=b"smudge"))) == [made, content]
-    assert counts == dict.fromkeys(("making text", "restoring"), len(content) + len(made))
+    # In bytes of the file, half of them for what comes and half for what goes.
+    assert counts == {
+        (f"adding {NAME}", len(content)): pytest.approx(len(content), rel=0.01),
+        (f"restoring {NAME}", None): pytest.approx(len(content), rel=0.01),
+    }

@@ -30,7 +30,7 @@ from tests.text.edits import in_turn, inside_of_words
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Snapshot
-from wtxtgit.tensors.given import snapshot_from
+from wtxtgit.tensors.program_arrays import snapshot_from
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Regeneration, apply, make

@@ -15,7 +15,7 @@ from tests.text.deltas import applied, made, side
 from tests.text.reading import read_text
 from wtxtgit.errors import TextError
 from wtxtgit.model.array import Meta, Rows, Snapshot
-from wtxtgit.tensors.given import snapshot_from
+from wtxtgit.tensors.program_arrays import snapshot_from
 from wtxtgit.text import ledger, verify
 from wtxtgit.text.delta.index import check, index
 from wtxtgit.text.delta.patch import make

@@ -16,7 +16,7 @@ from tests.data import all_entries, fixture, golden
 from tests.text.deltas import applied, made, side
 from wtxtgit.containers import any_format
 from wtxtgit.model.array import Meta, Snapshot, rows_for
-from wtxtgit.tensors.given import snapshot_from
+from wtxtgit.tensors.program_arrays import snapshot_from
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Regeneration, apply, make

@@ -27,7 +27,7 @@ from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.tensors.given import snapshot_from
+from wtxtgit.tensors.program_arrays import snapshot_from
 from wtxtgit.text import digest
 from wtxtgit.text.ledger import LedgerReport, native_record
 from wtxtgit.text.write import TextWriter

@@ -68,7 +68,7 @@ class Tensors(_OfCheckpoint[NDArray[Any]]):
         self.meta = None if report is None else report.index.meta
         arrays = {}
         for name, tensor in _by_name(checkpoint).items():
-            if (reason := checkpoint.budget.take(tensor)) is not None:
+            if (reason := checkpoint.budget.refusal(tensor)) is not None:
                 raise InputError(f"{checkpoint.name}: tensor {quoted(name)}: {reason}")
             arrays[name] = _values(checkpoint, tensor)
         super().__init__(checkpoint, arrays)

@@ -34,7 +34,7 @@ from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
 from wtxtgit.model.findings import total
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 from wtxtgit.remotes.urls import GIT
-from wtxtgit.tensors.given import given_arrays, snapshot_from
+from wtxtgit.tensors.program_arrays import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, NumpyArray, Weights, verified, weights_of

@@ -1,7 +1,7 @@
 """Generations by name: `PATH@gen:12`, `PATH@latest` and `PATH@signed-by:alice`.
 
-A name means the content that its record seals: where the commit that brought the record has another
-one, it means nothing. Where a revision is asked for, it means that commit.
+A name means the content that its record seals; it is an error if the commit that brought the record
+has other content. Where a revision is asked for, a name means that commit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from wtxtgit.remotes.urls import GIT
 from wtxtgit.report.audit import Severity
 
 _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
-# The dots of a path that leads upwards are before a slash, those of a range are not.
+# The dots of a path that leads upwards stand before a slash; those of a range do not.
 _RANGE = re.compile(r"(.*?)(\.{2,3})(?!/)(.*)", re.DOTALL)
 
 
 def resolved(target: str) -> str:
-    """The target that a generation's name means, as COMMIT:PATH; any other target as it is.
+    """Return what a generation's name means, as COMMIT:PATH; any other target as it is.
 
-    Of a file in a repository elsewhere the revision becomes a commit's id, once that is fetched.
+    If the file is in a repository elsewhere, its revision becomes a commit's id, once that has been
+    fetched.
 
-    A file that exists wins. `REV:PATH@latest` is looked for in the ledger of that revision,
-    `PATH@latest` in that of HEAD. Of `signed-by:NAME` the last generation counts that NAME has
-    signed, and whose place in the chain an audit finds nothing wrong with; `alice` is whoever is
-    called alice@ something, where that is one person.
+    An existing file takes precedence. `REV:PATH@latest` is looked up in the ledger of that
+    revision, `PATH@latest` in that of HEAD. `signed-by:NAME` means the last generation that NAME
+    signed and whose place in the chain passes an audit; `alice` stands for the only signer called
+    alice@ something.
 
-    Raises InputError where there is no such generation, CheckError where its commit has not what it
-    seals, and as `log` does.
+    Raises InputError if there is no such generation, CheckError if its commit does not have the
+    content that it seals, and whatever `log` raises.
     """
     if is_url(target) and target.startswith(GIT):
         return _elsewhere(target)
@@ -50,9 +51,11 @@ def resolved(target: str) -> str:
 
 
 def resolved_revision(asked: str) -> str:
-    """A revision, or a range of two, with the commits that generations' names mean in their place.
+    """Replace generations' names in a revision, or in a range of two, with the commits that they
+    mean.
 
-    What is a file, or a revision to git, stays as it is. Raises as `resolved` does.
+    The name of an existing file, and what git knows as a revision, stay as they are. Raises what
+    `resolved` raises.
     """
     ends = _RANGE.fullmatch(asked)
     if ends is None:
@@ -65,12 +68,12 @@ def _commit(revision: str) -> str:
     if match is None or os.path.lexists(revision):
         return revision
     repo = Repository.discover()
-    # A branch may be called so.
+    # A branch may have such a name.
     return revision if find(repo, revision) else _here(repo, match).partition(":")[0]
 
 
 def _here(repo: Repository, match: re.Match[str]) -> str:
-    """COMMIT:PATH of a generation of this repository."""
+    """Return a generation of this repository as COMMIT:PATH."""
     named, number, _, signer = match.groups()
     revision, colon, path = named.partition(":")
     if not colon or os.path.lexists(named):
@@ -122,7 +125,10 @@ def _found(
 
 
 def _principal(named: str, entries: Iterable[LogEntry], signer: str) -> str:
-    """Whom `alice` stands for: the only one who is called so, before the @, and signed."""
+    """Return whom `alice` stands for: the only one who signed and is called so before the @.
+
+    Raises UsageError if there are several; a name that fits nobody is returned as it is.
+    """
     signers = {one for entry in entries for one in entry.signers}
     called = sorted(one for one in signers if one.partition("@")[0] == signer)
     if signer in signers or not called:

@@ -55,13 +55,13 @@ def opened(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[list[Named]]:
-    """Find what has these names in a target, which stays open meanwhile.
+    """Find what has these names in a target; a context manager that keeps the target open.
 
-    A name is that of a tensor; else of a chunk, a member or a value of the format; else of an array
-    of the text; else, as NAME__2, of the second of several that are called NAME; else a key of the
-    metadata. Of a text only what they consist of is decoded; of a detached text, only that is
-    fetched. Raises UsageError if a name is unknown or ambiguous, CheckError for a damaged text,
-    and InputError and EnvironmentFailure.
+    A name is looked for among the tensors, then among the format's chunks, members and values, then
+    among the arrays of a text. After that, NAME__2 is the second of several things named NAME, and
+    last come the keys of the metadata. Only the parts of a text that are asked for are decoded, and
+    only those of a detached text are fetched. Raises UsageError if a name is unknown or ambiguous,
+    CheckError for a damaged text, and InputError and EnvironmentFailure.
     """
     data = read_checkpoint(target, threads=threads)
     if is_age(data):
@@ -135,15 +135,19 @@ class _Finder:
         raise UsageError(f"{self._target}: no part is named {quoted(name)}", hint=self._hint(name))
 
     def _called(self, name: str) -> Sequence[Tensor | NamedPart]:
-        """The tensors that are called so, else the parts, in the order of the file."""
+        """Return the tensors with this name, or else the parts, in the order of the file."""
         tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
         if tensors:
-            # What is compressed in one piece has no place of its own, and keeps its order.
+            # Tensors that are compressed together have no offset of their own, and keep their
+            # order.
             return sorted(tensors, key=lambda one: one.offset or 0)
         return sorted((part for part in self._parts if part.name == name), key=_place)
 
     def _numbered(self, name: str) -> Tensor | NamedPart | None:
-        """NAME__2, the second of several that are called NAME, as arrays of texts are named."""
+        """Find NAME__2, the second of several things named NAME, as arrays of texts are named.
+
+        Returns None if the name has no number, or there are not that many.
+        """
         called = _NUMBERED.fullmatch(name)
         if called is None:
             return None
@@ -157,7 +161,7 @@ class _Finder:
 
     def _tensor(self, name: str, tensor: Tensor) -> Named:
         # The budget counts all tensors together.
-        reason = tensor.absent or self._checkpoint.budget.take(tensor)
+        reason = tensor.absent or self._checkpoint.budget.refusal(tensor)
         if reason is not None:
             raise InputError(f"{self._target}: tensor {quoted(name)}: {reason}")
         self._checkpoint.prepare(tensor)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from wtxtgit.containers import any_format, registry
-from wtxtgit.containers.budget import most_decoded
+from wtxtgit.containers.budget import Budget, most_decoded
 from wtxtgit.containers.format import ANY, in_same_folder
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
@@ -64,15 +64,14 @@ def refuse_part(path: str) -> None:
         raise NoCheckpoint(f"{path}: {alone}")
 
 
-@dataclass(slots=True)
-class ReadBudget:
-    """A limit on the bytes of tensors that are read; `left` of them remain."""
+class ReadBudget(Budget):
+    """A limit on the bytes of tensors that are read, `most` in all."""
 
-    most: int
-    left: int = field(init=False)
+    __slots__ = ("most",)
 
-    def __post_init__(self) -> None:
-        self.left = self.most
+    def __init__(self, most: int) -> None:
+        self.most = most
+        super().__init__(most, f"not read: over {most} bytes", "payload")
 
     @classmethod
     def of(cls, description: Description, options: ReadOptions, size: int) -> ReadBudget:
@@ -84,14 +83,10 @@ class ReadBudget:
         decoded = most_decoded(description.size or size, options) if is_packed else 0
         return cls(most + decoded)
 
-    def take(self, tensor: Tensor) -> str | None:
+    def refusal(self, tensor: Tensor) -> str | None:
         """Count the reading of a tensor; returns the reason if it exceeds the budget, else None."""
         # For a strided view this counts the items that are read, which may exceed what is stored.
-        size = content_size(tensor)
-        if size > self.left:
-            return f"not read: over {self.most} bytes"
-        self.left -= size
-        return None
+        return None if self.spend(content_size(tensor)) else self.message
 
 
 @dataclass(frozen=True, slots=True, eq=False)

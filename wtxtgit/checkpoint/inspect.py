@@ -256,7 +256,7 @@ def tensor_facts(
     length = content_size(tensor)
     digest = values = shown = None
     # The budget comes last: a tensor without bytes costs nothing.
-    absent = tensor.absent or budget.take(tensor)
+    absent = tensor.absent or budget.refusal(tensor)
     if absent is None:
         try:
             digest = tensor_bytes.sha256_of(tensor).hex()

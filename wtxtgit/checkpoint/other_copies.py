@@ -171,8 +171,11 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
 
 
 def store_of_target(target: str) -> PayloadSource | None:
-    """Return the store of the repository that a target is in; None if there is none."""
-    repo = _repository(target)
+    """Return the store of the repository that a target is in, else that of the current folder.
+
+    None if there is no repository.
+    """
+    repo = _repository(target) or Repository.find(None)
     return None if repo is None else store_of(repo)
 
 

@@ -99,8 +99,9 @@ class TextRecovery(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredText:
-    """The recovery of a text of `nbytes` (as it was damaged), and the whole text if there is
-    one.
+    """The recovery of a text.
+
+    `nbytes` is the size of the text as it was damaged; `text` is the whole text if there is one.
     """
 
     recovery: PartialText
@@ -123,8 +124,9 @@ def recover_text(
     best = _recovered(target, data, plain, changes, at_hand, threads)
     if best.text is not None:
         return best
-    copies = transport.copies(plain)
-    # Of another text, as of an older version that a mail quotes, nothing is taken as a whole.
+    is_cut = transport.AROUND in changes
+    copies = transport.copies(transport.with_surroundings(data) if is_cut else plain)
+    # Another text, such as an older version that a mail quotes, is not tried as a copy of this one.
     claimed = _claimed(plain)
     copies = [copy for copy in copies if _is_near(_claimed(copy), claimed)]
     fewest = None
@@ -135,7 +137,7 @@ def recover_text(
             if other is not copy
         ]
         places = partial(_first_of, others, at_hand)
-        # What is none after all has nothing to give.
+        # What turns out not to be a text has nothing to contribute.
         with contextlib.suppress(InputError):
             done = _recovered(target, data, copy, (*changes, _COPIES), places, threads)
             if done.text is not None:
@@ -156,7 +158,10 @@ _MOST_WRONG = 16
 
 
 def _claimed(text: ByteView) -> bytes | None:
-    """The first hash of a text, which tells it from others: its root, base, or repository."""
+    """Return the first hash in a text, which tells it from others: its root, base, or repository.
+
+    Returns None if it has none near its start.
+    """
     found = _HASH.search(mapped(text[:_NEAR_START]))
     return None if found is None else found[1]
 
@@ -181,7 +186,10 @@ def _recovered(
     places: _Places,
     threads: int | None,
 ) -> RecoveredText:
-    """The same of `data` as it was before its transport, with the places to look in."""
+    """Recover `plain`, which is `data` as it was before its transport.
+
+    `changes` say what was undone; `places` returns the places to search for other copies.
+    """
     heal = other_copies.FoundCopies(places, partial(other_copies.store_of_target, target))
     if is_delta(plain):
         return _recover_delta(target, data, bytes(plain), changes, heal)

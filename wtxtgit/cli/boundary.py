@@ -54,14 +54,14 @@ def run(command: Callable[[], int | None]) -> int:
         sys.setswitchinterval(turn)
 
 
-def _shown(name: str) -> AbstractContextManager[progress.Progress | None]:
+def _shown(name: str, total: int | None) -> AbstractContextManager[progress.Progress | None]:
     # A pager has the screen to itself.
     if not sys.stderr.isatty() or pager_in_use():
         return nullcontext()
     # Most commands show nothing.
     from wtxtgit.cli import output
 
-    return output.progress(name, None)
+    return output.progress(name, total)
 
 
 def _run(command: Callable[[], int | None]) -> int:

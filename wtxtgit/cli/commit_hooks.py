@@ -9,7 +9,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from wtxtgit.chain import settled
+from wtxtgit.chain import already_checked
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.git.history import Head
@@ -36,7 +36,7 @@ def run(name: str, *, as_json: bool = False) -> int:
     key_file = environment.facts_key()
     merged = () if name == "pre-applypatch" else environment.merged_commits()
     is_plain = name == _PRE_COMMIT and not merged and repo.config.get(_AUTO_SEAL) is None
-    if is_plain and not as_json and settled.is_settled(head, key_file):
+    if is_plain and not as_json and already_checked.is_settled(head, key_file):
         return 0
     # Only here: it takes as long to load as git to answer.
     from wtxtgit.chain import check
@@ -48,14 +48,14 @@ def run(name: str, *, as_json: bool = False) -> int:
     request = check.CheckRequest(root, merged, require_sealed=seals, strict=strict)
     report = check.check(head, request, environment.processes, key_file)
     if name == _PRE_COMMIT and not (merged or seals or report.findings or report.notes):
-        settled.remember(head, key_file)
+        already_checked.remember(head, key_file)
     if as_json:
         from wtxtgit.cli.output import print_json
 
         print_json(report)
         return report.exit_code
     _tell(report)
-    if settled.is_under_way(repo):
+    if already_checked.is_under_way(repo):
         _warn_of_dropped(repo)
     return report.exit_code
 

@@ -58,7 +58,7 @@ def add(
             raise planned.refused
         return
     total = sum(file_size(repo.file(path)) for path in planned.filtered)
-    with progress("add", total) as advance:
+    with progress("adding", total) as advance:
         filter_add.add(
             repo,
             planned,
@@ -89,7 +89,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     from wtxtgit.filter import checkout as filter_checkout
 
     repo = discover()
-    with progress("checkout", None) as advance:
+    with progress("checking out", None) as advance:
         done = filter_checkout.checkout(
             repo,
             paths,

@@ -68,7 +68,7 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     from wtxtgit.rewrite.info import history_files
 
     repo = discover()
-    with progress("info", None) as advance:
+    with progress("reading", None) as advance:
         found = history_files(repo, refs, everything=everything, progress=advance)
     if is_printed(found, as_json):
         return
@@ -222,7 +222,7 @@ def _migrated(
     with ExitStack() as closing:
 
         def shown(total: int) -> Progress | None:
-            return closing.enter_context(progress("migrate", total))
+            return closing.enter_context(progress("migrating", total))
 
         done = migrate_history(
             repo, migration, form, options, settings(repo), boundary.warn, progress=shown

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from threading import Lock
@@ -50,8 +51,10 @@ _PIECES = 1 << 16
 """Pieces that are kept until they are written."""
 _PATIENCE = 1.0
 """Seconds without a word."""
-_FIGURES = 30
-"""Columns beside a bar: bytes of all bytes, bytes per second."""
+_FIGURES = 46
+"""Characters beside a bar: bytes of all bytes, bytes per second, time left."""
+_LEAST_LABEL = 12
+_SHORTEST_BAR, _LONGEST_BAR = 10, 40
 
 
 def print_json(value: object) -> None:
@@ -338,28 +341,43 @@ class _Bar:
 
     def _start(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            FileSizeColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TransferSpeedColumn,
-        )
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
         console = Console(stderr=True)
+        label = clipped(escaped(self._label), max(console.width * 5 // 8, _LEAST_LABEL))
+        room = console.width - len(label) - 1
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-        if self._total is None:
-            columns += [FileSizeColumn(), TransferSpeedColumn()]
-        else:
-            width = console.width - len(self._label) - _FIGURES
-            columns += [BarColumn(min(max(width, 1), 40)), DownloadColumn(), TransferSpeedColumn()]
+        if self._total and (bar := min(room - _FIGURES - 1, _LONGEST_BAR)) >= _SHORTEST_BAR:
+            columns.append(BarColumn(bar, "bright_black", "green", "green"))
+            room -= bar + 1
+        columns.append(TextColumn("{task.fields[told]}", markup=False))
         shown = Progress(*columns, console=console, transient=True)
-        task = shown.add_task(self._label, total=self._total, completed=self._done)
+        told = partial(self._told, room)
+        task = shown.add_task(label, total=self._total, completed=self._done, told=told())
+        # What git left on the line goes.
+        sys.stderr.write("\r" + " " * (console.width - 1) + "\r")
         shown.start()
-        self._show = lambda done: shown.update(task, completed=done)
+        self._show = lambda done: shown.update(task, completed=done, told=told())
         self._stop = shown.stop
+
+    def _told(self, room: int) -> str:
+        """Bytes, how many a second, and the time left, as much of it as there is room for."""
+        from wtxtgit.report.figures import size
+
+        rate = self._done / (time.monotonic() - self._since)
+        done = size(self._done)
+        parts = [done, f"{size(int(rate))}/s"]
+        if self._total:
+            left = int(max(self._total - self._done, 0) / max(rate, 1))
+            most = f"{done} of {size(max(self._total, self._done))}"
+            parts = [
+                most if len(most) <= room else done,
+                parts[1],
+                f"{left // 60}:{left % 60:02} left",
+            ]
+        while len(parts) > 1 and len(", ".join(parts)) > room:
+            parts.pop(1)
+        return ", ".join(parts)
 
 
 _bars: list[_Bar] = []

@@ -57,7 +57,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
                 f"{store.folder}: pack {damaged.pack} is damaged and was set aside: "
                 f"{counted(len(damaged.chunks), 'chunk')} lost"
             )
-    with progress("fetch", None) as advance:
+    with progress("fetching", None) as advance:
         done = fetch_payload(
             store,
             lambda: place_of(repo, store_url.chosen(repo)),
@@ -122,7 +122,7 @@ def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> i
     def choose() -> store_url.StoreUrl:
         return store_url.chosen(repo) if remote is None else store_url.given(repo, remote)
 
-    with progress("push", None) as advance:
+    with progress("sending", None) as advance:
         done = push_commits(repo, choose, tips, progress=advance, dry_run=dry_run, check=check)
     if is_printed(done, as_json):
         pass
@@ -148,7 +148,7 @@ def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_js
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.filter import checkout as filter_checkout
 
-    with progress("checkout", None) as advance:
+    with progress("checking out", None) as advance:
         done = filter_checkout.checkout(
             repo,
             paths,

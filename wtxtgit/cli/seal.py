@@ -256,7 +256,7 @@ def print_report(report: CheckReport, here: str) -> None:
         todo = dict.fromkeys(
             (one.kind, hint(one, report.occasion, here)) for one in report.findings
         )
-        print_table(("kind", "what to do"), list(todo))
+        print_table(("kind", "what to do"), list(todo), whole=("what to do",))
         print_line()
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     for told in report.notes:

@@ -315,7 +315,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
 
     repo = discover()
     revisions, paths = revisions_and_paths(repo, words)
-    with progress("import", None) as advance:
+    with progress("importing", None) as advance:
         done = import_objects(
             repo,
             revisions or ["HEAD"],

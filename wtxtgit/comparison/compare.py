@@ -280,7 +280,7 @@ class _Diff:
         are_numbers = numbers_a is not None and numbers_b is not None
         if not is_alike and not are_numbers:
             return None, None
-        reason = self.before.budget.take(a) or self.after.budget.take(b)
+        reason = self.before.budget.refusal(a) or self.after.budget.refusal(b)
         if reason is not None:
             return None, reason
         self.before.prepare(a)
@@ -342,7 +342,7 @@ class _Diff:
 
     def _hash(self, side: Checkpoint, tensor: Tensor) -> bytes | None:
         """Return the SHA-256 of a tensor's bytes in C order; None if they can't be read."""
-        if tensor.absent is not None or side.budget.take(tensor) is not None:
+        if tensor.absent is not None or side.budget.refusal(tensor) is not None:
             return None
         side.prepare(tensor)
         try:

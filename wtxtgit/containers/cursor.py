@@ -172,9 +172,7 @@ class ListingBudget:
             )
 
     def apart(self) -> ListingBudget:
-        """Return a copy of the budget for objects that are not kept and count only while they
-        exist.
-        """
+        """Return a copy of the budget, for temporary objects that count only while they exist."""
         listing = ListingBudget(self._size)
         listing.left = self.left
         return listing

@@ -214,7 +214,7 @@ def read_members(
 
 
 def header_end(start: bytes) -> int:
-    """Where a header ends of a file that starts so; raises FormatError as `read` does."""
+    """Return where the header ends of a file that starts like this; raises as `read` does."""
     cursor = Cursor(memoryview(start), 0)
     _, length = _fixed(cursor)
     return cursor.pos + length

@@ -43,9 +43,7 @@ def _start(key: str) -> bytes:
 
 
 def numbered(stem: str, number: int, count: int, ending: str) -> str:
-    """Return a file's name, numbered as transformers and llama.cpp do; a single file has no
-    number.
-    """
+    """Return a file's name as transformers and llama.cpp number it; a single file has no number."""
     of = f"-{number:05}-of-{count:05}" if count > 1 else ""
     return f"{stem}{of}{ending}"
 

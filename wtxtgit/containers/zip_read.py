@@ -332,8 +332,10 @@ def read_name(cursor: Cursor, length: int, flags: int) -> str:
 
 
 def zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
-    """Return the first zip64 field: size, length and offset if they are all ones in the entry,
-    of 8 bytes each, then the disk, of 4. None if there is no such field.
+    """Return the first zip64 field, None if there is no such field.
+
+    It has size, length and offset, so far as they are all ones in the entry, of 8 bytes each; then
+    the disk, of 4.
     """
     for kind, body in extra_fields(extra):
         if kind is None and len(body) >= EXTRA.size:

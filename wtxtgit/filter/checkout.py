@@ -207,7 +207,9 @@ def write_files(
 
 
 def _load_ahead() -> None:
-    """Import what most files need while git is asked and objects are inflated: it takes a while."""
+    """Import in the background what most files need, while git is asked and objects are
+    inflated.
+    """
     if _SMUDGE not in sys.modules:
         in_background(partial(import_module, _SMUDGE))
 

@@ -62,7 +62,7 @@ class FilterSettings(NamedTuple):
     path, texts are detached as the driver `wtxt-detached` does; `payload` returns where that of
     blobs is, None if it can't be had, and `fetched` where it is fetched from a remote, None if
     nothing may be; `proved` returns the detached texts that need not be verified again. `here` is
-    the folder, from the top level, in which the command was given that hints are for.
+    the folder, from the top level, to which the paths in hints are relative.
     """
 
     skip_smudge: bool = False
@@ -79,7 +79,7 @@ class FilterSettings(NamedTuple):
     here: bytes = b""
 
 
-_SHOWN = {"clean": "making text", "smudge": "restoring"}
+_SHOWN = {"clean": "adding", "smudge": "restoring"}
 """What a command is called while its progress is shown."""
 
 
@@ -92,7 +92,9 @@ def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
             if request.command == LIST:
                 process.available(lacking.delayed.available())
             else:
-                with progress.shown(_SHOWN.get(request.command, request.command)) as advance:
+                word = _SHOWN.get(request.command, request.command)
+                about = f"{word} {os.fsdecode(request.pathname)}"
+                with progress.shown(about, _expected(request)) as advance:
                     _answer(process, request, settings, warn, lacking, advance or _unseen)
     finally:
         warn_of_payload(lacking.paths, warn, lacking.why)
@@ -162,11 +164,12 @@ def _answer(
 ) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
     ahead = _Ahead(request, spool.incoming, settings)
+    takes, gives = _shares(request, settings)
     try:
         ahead.start()
         for piece in request.content:
             spool.write(piece)
-            advance(len(piece))
+            advance(int(len(piece) * takes))
         spool.end()
         cleaned = ahead.result()
         sent = spool.view()
@@ -202,7 +205,10 @@ def _answer(
                 warn(about, None)
                 process.error()
                 return
-        process.success(_counted(answer.pieces, advance))
+        if indexed is not None:
+            # A detached text is a small part of its file.
+            gives = 1.0
+        process.success(_counted(answer.pieces, gives, advance))
         # Git has everything, and is hashing it.
         answer.done()
     finally:
@@ -215,11 +221,24 @@ def _unseen(_count: int) -> None:
     """Ignore progress that nobody watches."""
 
 
-def _counted(pieces: Iterable[Buffer], advance: Progress) -> Iterator[Buffer]:
-    """Yield the same pieces, counting each once git has taken it."""
+def _shares(request: Request, settings: FilterSettings) -> tuple[float, float]:
+    """How many bytes of the file one that comes, and one that goes, are counted for.
+
+    Each is half of the work, and together they come to the file's size.
+    """
+    from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
+
+    of_text = LINE_RAW / LINE_TEXT / 2
+    if request.command == "smudge":
+        return of_text, 0.5
+    return (0.5, of_text) if settings.keeping is None else (1.0, of_text)
+
+
+def _counted(pieces: Iterable[Buffer], share: float, advance: Progress) -> Iterator[Buffer]:
+    """The same pieces, each of which is counted for its share once git has taken it."""
     for piece in pieces:
         yield piece
-        advance(len(piece))
+        advance(int(len(piece) * share))
 
 
 class Answer(NamedTuple):
@@ -339,7 +358,10 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
 
 
 def warn_of_text(path: bytes, made: Smudged, warn: Warn, here: bytes) -> None:
-    """Warn why a text is left as it is; a command that helps is given in the folder `here`."""
+    """Warn why a text is left as it is.
+
+    The path in a hint's command is relative to the folder `here`.
+    """
     hint = "wtxtgit fetch sets the damaged pack aside, and fetches its data again"
     if not made.damaged_payload:
         name = shlex.quote(shown_path(os.path.relpath(path, here or b".")))

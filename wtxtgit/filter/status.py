@@ -384,7 +384,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
     else:
-        # A checkout and a status need no history.
+        # Imported here: a checkout and a status need no history.
         from wtxtgit.git import history
         from wtxtgit.io.temporary import temporary_folder
 

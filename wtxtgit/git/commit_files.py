@@ -124,7 +124,7 @@ class CommitFilesReader:
         return self._known[oid]
 
     def adopt(self, commit: Commit) -> None:
-        """Take a commit as it is given, such as `history.nothing`."""
+        """Remember a commit that is given, such as `history.nothing`, instead of reading it."""
         self._known[commit.oid] = commit
 
     def _tree(self, oid: str, near: Sequence[str]) -> CommitFiles:

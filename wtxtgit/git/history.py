@@ -98,7 +98,7 @@ def _date(words: Sequence[bytes]) -> str:
     found = _WHEN.fullmatch(b" ".join(words))
     if found is None:
         return ""
-    # Not for those who ask for no date: hooks among them.
+    # Imported here: whoever asks for no date, such as hooks, need not load it.
     from datetime import datetime, timedelta, timezone
 
     minutes = 60 * int(found["hours"]) + int(found["minutes"])
@@ -324,10 +324,10 @@ def shallow_boundary(repo: Repository) -> frozenset[str]:
 
 
 def nothing(repo: Repository) -> Commit:
-    """What stands for no commit at all, as in a push to an empty remote: it holds no file.
+    """Return a stand-in for no commit at all, as in a push to an empty remote: it holds no file.
 
-    Its id is all zeros, which no object has; its tree is the empty one, which git knows
-    without an object.
+    Its id is all zeros, which no object has; its tree is the empty one, which git knows without an
+    object.
     """
     tree = hashlib.new(repo.object_format, b"tree 0\0", usedforsecurity=False).hexdigest()
     return Commit("0" * len(tree), (), tree)
@@ -430,7 +430,7 @@ def resolve(repo: Repository, revision: str) -> str:
 
 
 def _absent(repo: Repository, revision: str, what: str) -> EnvironmentFailure:
-    """What is told of a revision that is not there: HEAD is not before the first commit."""
+    """Return the error for a revision that does not exist, as HEAD before the first commit."""
     if _OF_HEAD.match(revision) and find(repo, "HEAD") is None:
         return EnvironmentFailure("no commits yet")
     return EnvironmentFailure(f"{revision!r} names {what} in this repository")

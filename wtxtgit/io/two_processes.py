@@ -50,7 +50,7 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
         other = _OtherProcess(tasks, until)
         mine: dict[int, Sequence[memoryview]] = {}
         left = enumerate(tasks())
-        # Whoever waits for the first ones gets them while the other process starts.
+        # The caller gets the first results while the other process starts.
         first = deque(islice(left, _FIRST))
         due = 0
         while True:
@@ -74,9 +74,9 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
 
 
 class _OtherProcess:
-    """The forked process; it is asked for results, and returns them in that order.
+    """The forked process: it is asked for results, and returns them in the order of the requests.
 
-    It ends with `until`. If there can't be one, it has no room for a task.
+    It ends when the stack `until` is closed. If it can't be started, `has_room` is always false.
     """
 
     def __init__(self, tasks: Callable[[], Iterator[Task]], until: contextlib.ExitStack) -> None:
@@ -111,12 +111,14 @@ class _OtherProcess:
         # A garbage collection in either process would copy all objects.
         gc.freeze()
         try:
-            # If a handler raised in the other process, that would go on with its parent's work.
+            # If a handler raised in the other process, that process would go on with its parent's
+            # work.
             with signals_later():
                 try:
                     self._process = os.fork()
                     if self._process == 0:
-                        # Whoever waits for the end of our output must not have to wait for it.
+                        # Whoever waits for the end of our output must not have to wait for the
+                        # other process.
                         self._close(self._ask, self._told)
                         for descriptor in (0, 1):
                             os.close(descriptor)
@@ -128,7 +130,7 @@ class _OtherProcess:
             gc.unfreeze()
 
     def _end(self) -> None:
-        # It ends when nobody can ask it any more.
+        # The other process ends when the pipe with its requests is closed.
         self._close(*self._descriptors)
         if self._process is not None:
             # If SIGCHLD is ignored, as some parents leave it, there is no process to wait for.

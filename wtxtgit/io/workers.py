@@ -153,7 +153,7 @@ def signals_later() -> Iterator[None]:
     A handler that raises while a process is being started would leave it running, unknown to us.
     In a process that is forked in the block, and ends there, they do nothing.
     """
-    # Only the main thread runs and may set handlers.
+    # Only the main thread runs signal handlers, and only it may set them.
     is_main = current_thread() is main_thread()
     handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
     came: list[tuple[int, FrameType | None]] = []

@@ -1,4 +1,4 @@
-"""What decides a merge: the side that alone changed something, else the strategy.
+"""What decides a merge: a change by only one side is taken, otherwise the strategy decides.
 
 Also the merge of plain data by these rules. Git starts a driver for each file of a merge, and most
 end with `side_taken`: nothing slow is imported here.
@@ -23,7 +23,7 @@ _PATTERN = re.compile(r"[*?[]")
 
 
 def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str | None:
-    """Return the side that alone changed a content, ours if both are the same; None if both did.
+    """Return the only side that changed a content, ours if both are the same; None if both did.
 
     Without a base both sides added it; then only equal contents are no conflict.
     """

@@ -119,11 +119,9 @@ class Rows:
 class Array:
     """One array of a snapshot.
 
-    `data` holds the raw bytes, little-endian, C order, as a flat view of
-    bytes; its length is the item size times the product of `shape`.
-    `rows` is the row blocking, None for a text without an `idx` line.
-    `hmac` (32 bytes) and `salt` (8 bytes) are None where the array is not
-    authenticated.
+    `data` holds the raw bytes, little-endian, C order, as a flat view of bytes; its length is the
+    item size times the product of `shape`. `rows` is the row blocking, None for a text without an
+    `idx` line. `hmac` (32 bytes) and `salt` (8 bytes) are None if the array is not authenticated.
     """
 
     name: str
@@ -325,7 +323,7 @@ class PayloadSource(Protocol):
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         """Return chunks of `size` bytes each, concatenated: cheaper than reading one by one.
 
-        Returns None where this shortcut does not apply or something is wrong; `read` then gives the
+        Returns None if this shortcut does not apply or something is wrong; `read` then returns the
         chunks or raises the reason.
         """
 

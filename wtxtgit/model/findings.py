@@ -45,8 +45,7 @@ def total(problems: Iterable[Problem]) -> int:
 
 @final
 class Problems(Sequence[Problem]):
-    """The problems that a check found, in that order: all of them, or a part and counts of the
-    rest.
+    """The problems that a check found, in order: all of them, or a part and counts of the rest.
 
     The first MOST are stored, and always the first one of each kind. If there are more, the last
     entries give the number of the others by kind. So a file in which everything is wrong does not
@@ -105,8 +104,7 @@ class Problems(Sequence[Problem]):
 
 @dataclass(frozen=True, slots=True)
 class MemberFindings:
-    """What a check of one file of a set found, in the file itself and compared with the set's
-    index.
+    """What a check of one file of a set found, in the file and compared with the set's index.
 
     `nbytes` is the size of those of its tensors that the index lists.
     """

@@ -55,19 +55,19 @@ class NamedArrays(Mapping[str, _T]):
 
 
 class OpenFile:
-    """What reads from a file that stays open: use it in `with`, or call `close`.
+    """Something that reads from a file that stays open: use it in `with`, or call `close`.
 
-    What nobody refers to any more closes itself.
+    It closes itself when it is no longer referenced.
     """
 
     _until: ExitStack | None = None
 
     def keep(self, until: ExitStack) -> None:
-        """Take what is to be closed."""
+        """Take over what has to be closed."""
         self._until = until
 
     def close(self) -> None:
-        """Close the file; arrays that were read stay."""
+        """Close the file; arrays that were read remain valid."""
         until, self._until = self._until, None
         if until is not None:
             until.close()

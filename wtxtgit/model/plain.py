@@ -19,8 +19,7 @@ _LEAVES = frozenset({int, float, str, bool, type(None)})
 
 
 class JsonObject:
-    """A dataclass that becomes a JSON object: with all of its fields, or with those that KEYS
-    lists.
+    """A dataclass that becomes a JSON object: with all of its fields, or with those in KEYS.
 
     KEYS is words: the name of a field or property; `key=name` if the key is another one (`name` may
     be dotted); `name?` to leave the key out if the value is None; `*name` to put the entries of

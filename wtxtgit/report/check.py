@@ -116,7 +116,7 @@ class CheckReport(WithFindings, JsonObject):
 
 
 def totals(report: CheckReport) -> str:
-    """What was checked, and with what outcome."""
+    """Return a sentence that says what was checked, and with what result."""
     return (
         f"{counted(len(report.files), 'file')} checked, {counted(len(report.errors), 'error')}, "
         f"{counted(len(report.warnings), 'warning')}"

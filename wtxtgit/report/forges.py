@@ -65,7 +65,7 @@ class ForgeReport:
 
 
 def sarif(report: ForgeReport, version: str) -> dict[str, object]:
-    """The report as plain data; `version` is the program's."""
+    """Return the report as plain data; `version` is the program's."""
     kinds = list(report.rules)
     seen: Counter[str] = Counter()
     results = [_result(finding, kinds, seen) for finding in report.findings]

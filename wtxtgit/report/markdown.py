@@ -112,7 +112,7 @@ def summary(report: AuditReport) -> str:
 
 
 def check_summary(report: CheckReport) -> str:
-    """The same of a check of the index."""
+    """Return the report of a check of the index in the same form as `summary`."""
     verdict = f"### wtxtgit check: {'ok' if report.ok else 'FAILED'}"
     todo = {finding.kind: HINTS[finding.kind] for finding in report.findings}
     lines = [verdict, "", check_totals(report), *_findings(report.findings, todo)]

@@ -10,12 +10,13 @@ import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wtxtgit.chain.judge import is_same_place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
-from wtxtgit.checkpoint.delta_base import StoredBase
+from wtxtgit.checkpoint.delta_base import BaseFinder, StoredBase, base_of, delta_in
+from wtxtgit.checkpoint.open import blob
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
 from wtxtgit.git import history
 from wtxtgit.git.attributes import FILE_NAME, TreeAttributes
@@ -295,3 +296,23 @@ def _attribute_files(state: CommitFiles) -> Mapping[bytes, str]:
 
 def _shown(value: bytes) -> str:
     return clipped(os.fsdecode(value), MAX_NAME)
+
+
+def with_bases(
+    repo: Repository, branch: Branch, changed: Sequence[ChangedCheckpoint]
+) -> list[ChangedCheckpoint]:
+    """Add to each delta at the head its base, if that is in the repository.
+
+    Raises EnvironmentFailure if git can't provide a blob.
+    """
+    # Mostly found next to what it changes: at the base of the branch, and at its head.
+    finder = BaseFinder(repo, [*branch.known[1:], branch.after.oid])
+    return [_with_base(repo, finder, one) for one in changed]
+
+
+def _with_base(repo: Repository, finder: BaseFinder, one: ChangedCheckpoint) -> ChangedCheckpoint:
+    if not one.is_delta or one.after is None or not one.after.is_file:
+        return one
+    data = delta_in(blob(repo, one.after.oid), os.fsdecode(one.path), repo, None)
+    wanted = base_of(data)
+    return one if wanted is None else replace(one, delta_base=finder.find(wanted))

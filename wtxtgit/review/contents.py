@@ -278,7 +278,11 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
     added = {tensor.name for tensor in report.of(TensorStatus.ADDED)}
     nan, inf, unread = [], [], []
     for tensor in checkpoint.tensors:
-        if tensor.name not in added or tensor.absent or checkpoint.budget.take(tensor) is not None:
+        if (
+            tensor.name not in added
+            or tensor.absent
+            or checkpoint.budget.refusal(tensor) is not None
+        ):
             continue
         checkpoint.prepare(tensor)
         try:

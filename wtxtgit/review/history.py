@@ -324,7 +324,7 @@ class _Reading:
     def _counted(self, tensor: Tensor, after: Checkpoint, pages: Pages) -> Point | None:
         if tensor.absent is not None or as_numbers(tensor) is None:
             return None
-        if after.budget.take(tensor) is not None:
+        if after.budget.refusal(tensor) is not None:
             return None
         after.prepare(tensor)
         try:

@@ -38,9 +38,15 @@ from wtxtgit.report.review import (
     Sizes,
     by_severity,
 )
-from wtxtgit.review.changes import Branch, ChangedCheckpoint, attribute_notes, branch_of, changes
+from wtxtgit.review.changes import (
+    Branch,
+    ChangedCheckpoint,
+    attribute_notes,
+    branch_of,
+    changes,
+    with_bases,
+)
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison, StoredBlob, here
-from wtxtgit.review.deltas import with_bases
 from wtxtgit.review.seals import Seals
 from wtxtgit.review.sets import with_sets
 from wtxtgit.setup.sizes import large_blob, max_blob

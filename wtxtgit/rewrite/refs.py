@@ -93,8 +93,9 @@ def notes_refs(repo: Repository) -> list[ChosenRef]:
 
 
 class Stash(NamedTuple):
-    """An entry of the stash: its commit; that one's parents, the first of which it was made on; and
-    its description in `git stash list`.
+    """An entry of the stash: its commit, that one's parents, and its line in `git stash list`.
+
+    The first of the parents is the commit on which it was made.
     """
 
     oid: str
@@ -173,9 +174,7 @@ class TagWriter:
         self.signatures = 0
 
     def _chain(self, oid: str) -> tuple[list[tuple[str, bytes]], str]:
-        """Return a tag and the tags to which it leads, as (id, content), and the last one's
-        target.
-        """
+        """Return a tag and those to which it leads, as (id, content), and the last one's target."""
         chain = []
         with ObjectReader(self._repo, "tag") as tags:
             target = oid

@@ -44,11 +44,13 @@ class Migration(Protocol):
         """Return the new gitattributes file of a commit that has files to migrate."""
 
     def begins(self, content: bytes) -> bool:
-        """Whether a commit with this gitattributes file counts as such a commit in any case."""
+        """Whether this gitattributes file alone makes a commit one that has files to migrate."""
 
     def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
-        """Return paths that may be migrated, from what git says of all paths, with each set of
-        gitattributes files that there was, and with `lines` alone.
+        """Return paths that may be migrated.
+
+        `before` is what git says of all paths with each set of gitattributes files that there was,
+        `top` what it says with `lines` alone.
         """
 
     @property
@@ -67,7 +69,7 @@ class FileVersion(NamedTuple):
 
 
 class MigratedCommit(NamedTuple):
-    """A commit, and what changes in its new one; where there is a `version`, the new blob is used.
+    """A commit, and the changes in its new one, with the new blob if there is a `version`.
 
     One that is not `touched` stays as it is, and so do its parents.
     """

@@ -66,7 +66,7 @@ _KEPT_OPEN = 16
 _YOUNG = 24 * 60 * 60
 # Names whose rows are cached: those of 2 GiB, in chunks of 64 KiB.
 _MOST_KNOWN = 32 * 1024
-# Of a table that has at most so many times the names that are asked for all are taken.
+# If a table has at most this many times as many names as are asked for, all are read at once.
 _MANY_OF = 4
 
 
@@ -111,12 +111,13 @@ class ChunkTable:
         if not asked:
             return known
         if self.count <= min(_MANY_OF * len(asked), _MOST_KNOWN - len(names)):
-            # A checkout mostly wants what came by one add: so many are not looked for one by one.
+            # A checkout mostly wants what one add brought, and so many names are not looked up one
+            # by one.
             last = self.count - 1
             ordered = [name for (name,) in iter_unpack(f"{NAME_SIZE}s", self.names)]
             found = dict.fromkeys(names, self.count)
             found.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
-            # Other threads ask, too.
+            # Assigned only now that it is complete: other threads read it, too.
             self._known = found
             return found
         if len(known) + len(asked) > _MOST_KNOWN:
@@ -367,10 +368,10 @@ class PackFolder:
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
-        """Prevent that chunks are dropped meanwhile, since those being added may be decoded from
-        them.
+        """Keep chunks from being dropped within the block; a context manager.
 
-        Packs that were dropped before are known. Any number of processes may add at once.
+        Those being added may be decoded from them. Packs that were dropped before are known.
+        Any number of processes may add at once.
         """
         with contextlib.ExitStack() as closing:
             # On a file system without locks nobody drops chunks: see `dropping`.
@@ -491,7 +492,7 @@ class PackFolder:
                 # The pack was replaced: its chunks are in another one.
                 if self.refresh():
                     continue
-            # The index is believed in nothing.
+            # If the index is wrong in one place, nothing in it is trusted.
             if not is_so and self.prove():
                 continue
             return found if len(found) < 2 else sorted(found, key=lambda copy: copy[1].depth)
@@ -572,11 +573,11 @@ class PackFolder:
             return True
 
     def prove(self) -> bool:
-        """Have it from the packs themselves what they hold, as where there is no file `index`.
+        """Rebuild the tables from the packs themselves, as if there were no file `index`.
 
-        Tells whether it was not so before. Nothing is dropped, and nothing said to be lost, before
-        this: a chunk that the index does not tell of is here all the same. Raises
-        EnvironmentFailure where a pack can't be read.
+        Returns whether they had not been rebuilt before. This precedes dropping chunks or reporting
+        them lost: a chunk that the index does not list may still be here. Raises EnvironmentFailure
+        if a pack can't be read.
         """
         with self._lock:
             before = self._told()
@@ -606,9 +607,10 @@ class PackFolder:
         is_stale: bool = False,
         before: Sequence[ChunkTable] = (),
     ) -> None:
-        """Go on with these tables, the first of which is that of the file, and what they lack.
+        """Use these tables from now on, and the tables of packs that they lack.
 
-        `before` is what the file says, where that may be just this.
+        The first one is that of the file `index`. With `is_stale`, or if it lacks many chunks, that
+        file is written again, unless its content would be the same as `before`.
         """
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
         # A pack that was just removed is noticed at the next look at the folder.

@@ -154,9 +154,11 @@ def _moved(
 
 @contextlib.contextmanager
 def alone(store: Store) -> Iterator[None]:
-    """Nobody else takes packs away meanwhile: two that keep the other's copies would keep none.
+    """Lock a store so that no other process removes its packs; a context manager.
 
-    What is where is known from the packs themselves.
+    Two processes that each relied on the copies in the other's packs would leave none. Within the
+    block, the content of all packs is known from the packs themselves. Raises EnvironmentFailure if
+    the store is locked or can't be.
     """
     if not store.folder.is_dir():
         yield

@@ -115,7 +115,8 @@ class Store:
         reading = ChunkReading(self._all, self._held)
         found = reading.chunk(name, size)
         if found is None and any((self.refresh(), self.prove())):
-            # Another process may have added it, or put it into another pack; or the index lied.
+            # Another process may have added it, or moved it to another pack; or the index was
+            # wrong.
             found = reading.chunk(name, size)
         if found is not None:
             return found

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.tensors.given import GivenArray
+from wtxtgit.tensors.program_arrays import GivenArray
 from wtxtgit.text.arrays import NumpyArray, NumpyType
 
 _ALIGNED = 64

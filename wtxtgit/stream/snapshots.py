@@ -47,7 +47,7 @@ from wtxtgit.stream.messages import (
 from wtxtgit.stream.ranks import REQUESTS, Rank
 from wtxtgit.stream.ring import RingBusy
 from wtxtgit.stream.state import RingState, read_state
-from wtxtgit.tensors.given import GivenArray, training_state, word_of
+from wtxtgit.tensors.program_arrays import GivenArray, training_state, word_of
 from wtxtgit.trust.age.recipients import parse as recipient
 from wtxtgit.trust.signing import SigningKey
 

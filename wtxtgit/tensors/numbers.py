@@ -184,7 +184,7 @@ class Sum:
         self._value = total
 
     def root(self) -> float:
-        """The square root of a sum of squares, whose exponent is even."""
+        """Return the square root of a sum of squares, whose exponent is even."""
         return scaled(sqrt(self.total), self.exponent // 2)
 
 
@@ -308,7 +308,7 @@ SMALL_FLOATS = {
 
 @cache
 def value_table(element: str) -> NDArray[np.float64]:
-    """The value of each bit pattern of an element of one or two bytes, as float64."""
+    """Return the value of each bit pattern of an element of one or two bytes, as float64."""
     if element == "f8_e8m0":
         return np.array([2.0 ** (byte - 127) for byte in range(255)] + [nan])
     if element in SMALL_FLOATS:

@@ -202,7 +202,7 @@ def _numpy_made(tensor: Tensor, make: Callable[[], NDArray[Any]]) -> NDArray[Any
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as numpy has it."""
+    """Return the shape as numpy has it."""
     if any(size < 0 for size in tensor.shape):
         raise _wrong(tensor, "has a negative dimension")
     return tensor.logical_shape

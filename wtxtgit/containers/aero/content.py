@@ -136,7 +136,7 @@ def digest(data: Buffer | ByteView) -> bytes:
 
 
 def short(value: bytes) -> str:
-    """The start of a digest, as messages show it."""
+    """Return the start of a digest, for messages."""
     return value[:SHOWN].hex()
 
 

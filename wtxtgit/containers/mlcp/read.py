@@ -168,8 +168,9 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
 
 
 def own_values(metadata: object) -> Callable[[], Mapping[str, object]] | None:
-    """Return what another file of this format can be given: custom fields, and all that is
-    independent of tensors. None if the metadata are not an object.
+    """Return what is independent of a file's tensors, to be written to another MLCP file.
+
+    Custom fields are part of it. Returns None if the metadata are not an object.
     """
     if not isinstance(metadata, dict):
         return None

@@ -21,13 +21,13 @@ AFTER = "after the array"
 
 
 def entries(container: Npy, options: ReadOptions) -> list[Entry]:
-    """The array, which has no name in the file."""
+    """Return the array, which has no name in the file."""
     tensor = container.stored.listed(container.data)
     return [Entry(TENSOR, _form(container), tensor.view, tensor)]
 
 
 def values(container: Npy, options: ReadOptions) -> dict[str, object]:
-    """Nothing: an npy file has no metadata."""
+    """Return {}: an npy file has no metadata."""
     return {}
 
 

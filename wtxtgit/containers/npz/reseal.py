@@ -42,7 +42,7 @@ def entries(container: Npz, options: ReadOptions) -> list[Entry]:
 
 
 def values(container: Npz, options: ReadOptions) -> dict[str, object]:
-    """Nothing: an npz file has no metadata."""
+    """Return {}: an npz file has no metadata."""
     return {}
 
 

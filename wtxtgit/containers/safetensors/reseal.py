@@ -24,7 +24,7 @@ GAPS, NULL = "gaps", f"{METADATA_KEY} is null"
 
 
 def entries(container: Safetensors, options: ReadOptions) -> list[Entry]:
-    """The tensors, in the header's order."""
+    """Return the tensors, in the header's order."""
     listed = (tensor.listed(container.data) for tensor in container.header.tensors)
     return [
         Entry(tensor.name, _form(container, stored), tensor.view, tensor)

@@ -123,7 +123,7 @@ class Taridx:
         return np.frombuffer(mapped(raw), ROW)
 
     def extensions(self) -> list[str]:
-        """The extensions in the order of their ids; raises FormatError over MAX_EXTENSIONS."""
+        """Return the extensions in the order of their ids; raises FormatError for too many."""
         return _lines(self.extension_block, self.header.n_ext, MAX_EXTENSIONS, "n_ext")
 
     def crash_stems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Checks of what `read` does not look at, and of what `torch.load(weights_only=True)` refuses.
+"""Checks beyond what `read` does, and of what `torch.load(weights_only=True)` refuses.
 
 Spec: `docs/spec/torch.md`, "Checks"; torch/_weights_only_unpickler.py of torch 2.13.
 """
@@ -79,10 +79,10 @@ _SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in name
 
 
 def check(container: Torch, options: ReadOptions) -> Findings:
-    """Check a torch file: CRC-32 of members, storages, what loading it would call.
+    """Check a torch file: CRC-32 of members, storages, and what loading it would call.
 
-    Members that inflate to more than
-    `options.max_chunk` bytes are an error of kind "limit". Raises nothing.
+    Members that inflate to more than `options.max_chunk` bytes are an error of kind "limit". Raises
+    nothing.
     """
     findings = Findings(label=lambda member: member.name)
     _check_members(findings, container, options)
@@ -113,7 +113,7 @@ def check_loading(
     *,
     is_legacy: bool = False,
 ) -> None:
-    """Check what `torch.load` makes of a pickle at `start`, with weights_only or without."""
+    """Check how `torch.load` would treat a pickle at `start`, with weights_only or without."""
     for why in dict.fromkeys(refusals(pickle, named, is_legacy=is_legacy)):
         findings.error(why, field, start)
     for name in unknown_dtypes(listed.tensors):
@@ -128,10 +128,9 @@ def check_storages(
     places: Mapping[str, tuple[int, int]],
     start: int,
 ) -> None:
-    """Check that each storage that a pickle names is there, and as long as it says.
+    """Check that each storage that a pickle names exists, with the stated length.
 
-    `places` are start and size in bytes by key, `start` is where the pickle
-    stands.
+    `places` are start and size in bytes by key, `start` is where the pickle is.
     """
     missing: set[str] = set()
     for storage in named:
@@ -154,9 +153,9 @@ def check_views(
     tensors: Iterable[tuple[str, View]],
     places: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Check that each tensor lies inside of its storage; `places` as above.
+    """Check that each tensor lies inside its storage; `places` is as above.
 
-    A tensor of several names is told by the first one.
+    A tensor with several names is reported by its first one.
     """
     checked: set[int] = set()
     for name, view in tensors:
@@ -170,7 +169,7 @@ def check_views(
 
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
-    """Warn of all in a pickle that `torch.load` refuses unless it is told more."""
+    """Warn of everything in a pickle that `torch.load` refuses by default."""
     for named in pickle.globals:
         if not _is_utf8(named):
             findings.error(f"global {quoted(named.path)} is not a text", "global", start)
@@ -195,7 +194,7 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
 
 
 def _is_utf8(named: Global) -> bool:
-    """Whether a global is named without lone surrogates, which no module has."""
+    """Whether a global's name has no lone surrogates, as no module has."""
     try:
         named.path.encode()
     except UnicodeEncodeError:
@@ -216,7 +215,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
     zip_check.check_members(container.data, directory, options, findings, has_crc32=has_crc32)
     folder = container.folder
     for member in directory.members:
-        # torch takes the folder of the first member for that of all of them.
+        # torch assumes that all members are in the folder of the first one.
         if not member.name.startswith(folder) or not folder:
             message = f"member {quoted(member.name)} is outside the archive's folder"
             findings.error(message, "name", member.entry, member)
@@ -224,7 +223,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
 
 
 def _check_words(findings: Findings, container: Torch) -> None:
-    """Members of a word each, as torch.load takes them."""
+    """Check members that contain a single word, as torch.load reads them."""
     at = container.directory.start
     field = DATA_VERSION if container.member(DATA_VERSION) is not None else VERSION
     member = container.member(field)
@@ -248,7 +247,7 @@ def _check_words(findings: Findings, container: Torch) -> None:
 
 
 def _number(container: Torch, member: ZipMember) -> int | None:
-    """What a member says that holds a number; None where it holds anything else."""
+    """Return the number in a member; None if it contains anything else."""
     try:
         raw = bytes(zip_read.content(container.data, member, MAX_WORD))
     except FormatError:
@@ -257,7 +256,7 @@ def _number(container: Torch, member: ZipMember) -> int | None:
 
 
 def _check_members_of_storages(findings: Findings, container: Torch) -> None:
-    """Warn of storages that nothing refers to, and of those that start in odd places."""
+    """Warn of storages that nothing refers to, and of those at unaligned positions."""
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:
@@ -277,7 +276,7 @@ def _check_members_of_storages(findings: Findings, container: Torch) -> None:
 
 
 def is_safe(named: Global) -> bool:
-    """Whether a load with `weights_only=True` takes the global."""
+    """Whether a load with `weights_only=True` accepts the global."""
     module = _PYTHON_2.get(named.module, named.module)
     if (module, named.name) in _SAFE:
         return True

@@ -1,10 +1,9 @@
 """What a torch file holds: its tensors, where their bytes are, and everything else.
 
-What its pickle says is told by a hash, whatever its opcodes and the keys of
-its storages. Two pickles have the same one where they make the same value out
-of the same parts: texts and numbers by what they are, everything else by its
-place in the value and by where it is met again. Storages count by the order
-in which they are named; where they were on a device has no part in it.
+The content of its pickle is summarised by a hash that does not depend on its opcodes or on the keys
+of its storages. Two pickles have the same hash if they make the same value from the same parts:
+texts and numbers count by value, everything else by its place in the value and by where it is
+referred to again. Storages count by the order in which they are named; their devices do not count.
 Spec: `docs/spec/torch.md`, "Resealing"
 """
 
@@ -55,7 +54,7 @@ OUTSIDE = "../"
 """What the names of members outside of the folder are shown with."""
 PICKLED = "pickle"
 ARRAY = "npy"
-# Bytes that are gathered before they are hashed: values are mostly a few bytes each.
+# Bytes that are collected before they are hashed: most values are a few bytes long.
 FLUSH = 1 << 16
 _NUMBER = 8
 """Bytes of a count or a number."""
@@ -63,18 +62,18 @@ _NUMBER = 8
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Where a tensor's bytes are: which ones of what a member holds."""
+    """Where a tensor's bytes are: a range of the content of a member."""
 
     member: ZipMember
     span: TensorSpan
 
 
 class TorchContents:
-    """The tensors of a file, as entries too, and the place of each, None where it has no bytes."""
+    """The tensors of a file, also as entries, and the place of each, None if it has no bytes."""
 
     def __init__(self, container: Torch, options: ReadOptions) -> None:
         self.container = container
-        # As their storages have them: other values could not be put there.
+        # In the form of their storages: conjugated or negated values could not be written there.
         arrays = (array.listed(container.data) for array in container.arrays.values())
         self.tensors = tensors = (*container.tensors(options), *arrays)
         views = [view for _, view in container.listing.tensors]
@@ -93,13 +92,12 @@ class TorchContents:
 
 
 def values(container: Torch, options: ReadOptions) -> dict[str, object]:
-    """What a file holds beside its tensors, hashes of what is long.
+    """Return what a file holds besides its tensors, with hashes in place of long values.
 
-    By the names of members below the folder: `data.pkl`, whatever the keys of
-    storages; all that is neither a storage nor an array; and of a storage
-    `data/<n>`, where it has bytes that are no tensor's; n counts the storages
-    that the pickle names, `data/-<key>` is one that it does not name. Raises
-    FormatError where members share bytes.
+    By the names of members below the folder: `data.pkl`, independent of the keys of storages; every
+    member that is neither a storage nor an array; and for a storage `data/<n>`, if it has bytes in
+    no tensor. n counts the storages that the pickle names; `data/-<key>` is one that it does not
+    name. Raises FormatError if members share bytes.
     """
     container.refuse_shared_bytes()
     content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
@@ -132,14 +130,14 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
 
 
 def _short(blocks: Iterable[Buffer], size: int) -> bytes:
-    """A word or a number as it is, of anything longer the SHA-256."""
+    """Return a word or a number as it is, and the SHA-256 of anything longer."""
     if size <= MAX_WORD:
         return b"".join(blocks)
     return hashed(sha256(), blocks).digest()
 
 
 def _members_of_tensors(container: Torch, of_items: Set[str]) -> dict[int, tuple[str, ZipMember]]:
-    """Storages and arrays, with the names that `values` has for them, by their entries."""
+    """Return storages and arrays, by entry, with the names that `values` has for them."""
     arrays = {
         container.directory.members[number].entry: container.directory.members[number]
         for number in container.arrays
@@ -154,7 +152,7 @@ def _members_of_tensors(container: Torch, of_items: Set[str]) -> dict[int, tuple
 
 
 def shown(container: Torch, member: ZipMember) -> str:
-    """The member's name below the folder."""
+    """Return the member's name below the folder."""
     is_inside = member.name.startswith(container.folder)
     return member.name.removeprefix(container.folder) if is_inside else OUTSIDE + member.name
 
@@ -162,7 +160,7 @@ def shown(container: Torch, member: ZipMember) -> str:
 def _readable(
     container: Torch, member: ZipMember, options: ReadOptions
 ) -> tuple[Callable[[], Iterator[Buffer]], int]:
-    """What a member holds and its size; where that can't be read, its payload."""
+    """Return a member's content and its size; if that can't be read, its payload."""
     try:
         zip_read.check_size(member, max(options.max_chunk, member.end - member.start))
     except FormatError:
@@ -199,10 +197,10 @@ def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
 def digest(
     pickle: Pickle, content: Callable[[], Buffer], left_out: Set[int] = frozenset()
 ) -> bytes:
-    """The SHA-256 of the value of a pickle; `content` gives its bytes.
+    """Return the SHA-256 of the value of a pickle; `content` returns its bytes.
 
-    Those count as well where they hold an integer that was passed over. `left_out` are the ids of
-    objects without which their dicts count.
+    The bytes count as well if they have an integer that was skipped. `left_out` are the ids of
+    objects that are ignored in their dicts.
     """
     walk = _ValueWalk(left_out)
     walk.run(pickle.root)
@@ -212,7 +210,7 @@ def digest(
 
 
 class _ValueWalk:
-    """One walk over a value, each object of it once, in the order of the pickle."""
+    """A walk over a value that visits each object once, in the order of the pickle."""
 
     def __init__(self, left_out: Set[int]) -> None:
         self.left_out = left_out
@@ -266,10 +264,10 @@ class _ValueWalk:
                 self._object(value)
 
     def _text(self, text: str | bytes) -> None:
-        """A text in full where it is met first; any number of places may refer to it."""
+        """Add a text in full on its first occurrence; any number of places may refer to it."""
         number = self.texts.get(id(text))
         if number is None:
-            # By what it says: a pickler may write a text again, or take it from its memo.
+            # By value: a pickler may write a text again, or take it from its memo.
             number = self.equal_texts.setdefault(text, len(self.equal_texts))
             self.texts[id(text)] = number
             if number == len(self.equal_texts) - 1:
@@ -279,7 +277,7 @@ class _ValueWalk:
         self.add(b"=", number)
 
     def _storage(self, storage: Storage) -> None:
-        # By the order in which they are met: keys are free.
+        # By the order of their first occurrence: keys are arbitrary.
         key = self.keys.setdefault(storage.key, len(self.keys))
         part = storage.part or ()
         self.add(b"P", key, storage.numel, len(part), *part)
@@ -327,9 +325,9 @@ class _ValueWalk:
 
 
 def updated_id(old: bytes, was: Iterable[int], now: Iterable[int]) -> bytes:
-    """The fingerprint of the members with the CRC-32 `now`.
+    """Return the fingerprint after members' CRC-32s changed from `was` to `now`.
 
-    It stays the one that it is where it was not made of `was` in that way.
+    If the old one was not computed from `was` in this way, it is returned unchanged.
     """
     if len(old) != 2 * ID_DIGITS or old[ID_DIGITS:] != _hashed(was):
         return old
@@ -337,7 +335,7 @@ def updated_id(old: bytes, was: Iterable[int], now: Iterable[int]) -> bytes:
 
 
 def _hashed(crc32s: Iterable[int]) -> bytes:
-    """The CRC-32 of all members in one number, as c10's hash_combine makes it."""
+    """Combine the CRC-32s of all members to one number, like c10's hash_combine."""
     seed = 0
     for crc32 in crc32s:
         seed ^= (crc32 + _GOLDEN + (seed << 6) + (seed >> 2)) & _MASK

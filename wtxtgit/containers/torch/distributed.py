@@ -1,9 +1,8 @@
 """Distributed checkpoints of torch: a folder with `.metadata` and files of chunks, `.distcp`.
 
-Such a file has one archive of `torch.save` after another, each a chunk of a
-tensor or another value, where the metadata say. Newer writers put the tensors
-of a file into one safetensors file at its end. Tensors are put together from
-their chunks, whatever files these are in.
+Such a file contains one archive of `torch.save` after another, each a chunk of a tensor or another
+value, at the positions that the metadata say. Newer writers put the tensors of a file into one
+safetensors file at its end. Tensors are assembled from their chunks, whichever files these are in.
 Spec: `docs/spec/torch.md`, "Distributed checkpoints"; torch/distributed/checkpoint/filesystem.py
 of torch 2.13.
 """
@@ -39,9 +38,9 @@ from wtxtgit.model.findings import Findings, MemberFindings, Problem
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "torch-distributed"
-# Files that stay open: of a tensor each may have a chunk, and a blob is inflated to be opened.
+# How many files stay open: each may have a chunk of a tensor, and opening a blob inflates it.
 KEPT = 128
-# Values that are no tensors, and are read when the checkpoint is listed.
+# The most values other than tensors that are read when the checkpoint is listed.
 MAX_VALUES = 10_000
 UNREAD_VALUE = "unread"
 
@@ -50,7 +49,7 @@ is_index = distributed_metadata.claims
 
 @dataclass(frozen=True, slots=True)
 class _Located:
-    """Where something is: what, and which bytes; `header` is that of a safetensors file there."""
+    """Where an item is: the item, and its bytes; `header` is that of a safetensors file there."""
 
     place: Place
     start: int
@@ -59,13 +58,13 @@ class _Located:
 
 
 class ShardFile:
-    """A file of the checkpoint that is open, and what of `items` stands where in it."""
+    """An open file of the checkpoint, and which of `items` is where in it."""
 
     def __init__(self, data: ByteView, items: Iterable[tuple[Place, SavedItem]]) -> None:
         self.data = data
         self.refused: dict[Place, FormatError] = {}
         self._located: dict[Place, _Located] = {}
-        # Any number of headers may be said to start in it, and many files are open at a time.
+        # Any number of headers may be claimed to be in it, and many files are open at a time.
         self._listing = ListingBudget(len(data), files=KEPT)
         headers: dict[int, tensor_header.TensorHeader] = {}
         for place, item in items:
@@ -76,9 +75,9 @@ class ShardFile:
         self._refuse_shared()
 
     def _refuse_shared(self) -> None:
-        """Refuse what has bytes of another item: each byte is looked at once.
+        """Refuse items that share bytes, so that each byte is read once.
 
-        Tensors of one safetensors file stand at one place.
+        Tensors of one safetensors file share one place.
         """
         apart = {
             one.start if one.header is not None else place: one
@@ -104,7 +103,8 @@ class ShardFile:
                 field="transform_descriptors",
             )
         is_tensor = place[1] is not None
-        # Of tensors in safetensors torch writes where the file starts, and how long the items are.
+        # For tensors in safetensors, torch records the start of the file and the length of the
+        # items.
         if is_tensor and item.start < size and self.data[item.start : item.start + 4] != ZIP_MAGIC:
             if item.start not in headers:
                 headers[item.start] = tensor_header.read(
@@ -115,14 +115,14 @@ class ShardFile:
         return _Located(place, item.start, item.end)
 
     def at(self, place: Place) -> _Located:
-        """Where a chunk or value is; raises FormatError where it is nowhere."""
+        """Return where a chunk or value is; raises FormatError if it is nowhere."""
         refused = self.refused.get(place)
         if refused is not None:
             raise refused
         return self._located[place]
 
     def archive(self, place: Place) -> archive_read.Torch:
-        """The archive of a chunk or value; raises FormatError."""
+        """Return the archive of a chunk or value; raises FormatError."""
         one = self.at(place)
         try:
             return archive_read.read(self.data[one.start : one.end])
@@ -132,7 +132,7 @@ class ShardFile:
     def tensor(
         self, place: Place, options: ReadOptions, archive: archive_read.Torch | None = None
     ) -> Tensor:
-        """The chunk of a tensor, of its archive if that was read; raises FormatError."""
+        """Return a chunk of a tensor, from its `archive` if that is given; raises FormatError."""
         one = self.at(place)
         if one.header is not None:
             for stored in one.header.tensors:
@@ -147,7 +147,7 @@ class ShardFile:
         return tensors[0]
 
     def unclaimed(self) -> Iterator[tuple[int, int]]:
-        """Runs of bytes that nothing is said to be in."""
+        """Yield runs of bytes that the metadata assign to nothing."""
         yield from gaps(((one.start, one.end) for one in self._located.values()), len(self.data))
 
 
@@ -159,7 +159,7 @@ class DistributedCheckpoint(FileSet):
     open_member: OpenMember
 
     def describe(self, options: ReadOptions) -> Description:
-        """All tensors, in the order of the metadata, each put together when it is read."""
+        """Return all tensors, in the order of the metadata, each assembled when it is read."""
         files = _OpenFiles(self)
         parts = DecodedParts(options)
         tensors = tuple(
@@ -202,19 +202,19 @@ class DistributedCheckpoint(FileSet):
 
     def _tensor(self, name: str, chunks: Sequence[Chunk] = ()) -> ChunkedTensor:
         saved = self.metadata.tensors[name]
-        # Items that share bytes can't be cut apart.
+        # Items of less than a byte can't be assembled from chunks.
         item = 0 if saved.dtype in PACKED else SIZES.get(saved.dtype, 0)
         element = ELEMENTS.get(saved.dtype)
         return ChunkedTensor(name, saved.dtype, saved.shape, element, item, chunks)
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The paths of the files that the metadata name."""
+        """Return the paths of the files that the metadata name."""
         return tuple(self.by_file)
 
     @cached_property
     def by_file(self) -> dict[str, list[tuple[Place, SavedItem]]]:
-        """What is saved in each file."""
+        """Return what is saved in each file."""
         files: dict[str, list[tuple[Place, SavedItem]]] = {}
         for place, item in self.metadata.items.items():
             files.setdefault(item.path, []).append((place, item))
@@ -269,7 +269,7 @@ class DistributedCheckpoint(FileSet):
         }
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What was found in all files, in order, and in the metadata themselves."""
+        """Join the findings of all files, in order, and add those of the metadata themselves."""
         findings, _ = Findings.of_members(members)
         wanted = dict.fromkeys(self.metadata.places())
         for place in wanted:
@@ -289,18 +289,18 @@ class DistributedCheckpoint(FileSet):
 
 
 class _OpenFiles:
-    """The files of a checkpoint that are open, those used last."""
+    """The open files of a checkpoint: those used most recently."""
 
     def __init__(self, checkpoint: DistributedCheckpoint) -> None:
         self._checkpoint = checkpoint
         self._files: dict[str, ShardFile] = {}
 
     def tensor(self, place: Place, options: ReadOptions) -> Tensor:
-        """A chunk of a tensor; raises FormatError."""
+        """Return a chunk of a tensor; raises FormatError."""
         return self.file(place).tensor(place, options)
 
     def file(self, place: Place) -> ShardFile:
-        """The file that a chunk or value is in; raises FormatError."""
+        """Return the file that contains a chunk or value; raises FormatError."""
         item = self._checkpoint.metadata.items.get(place)
         if item is None:
             raise FormatError(f"{_shown(place)} is in no file", field="storage_data")
@@ -313,7 +313,7 @@ class _OpenFiles:
         return file
 
     def value(self, place: Place) -> object:
-        """A value that is no tensor, as plain data; what the pickle is where it is more."""
+        """Return a value that is not a tensor, as plain data; otherwise its hash and globals."""
         try:
             file = self.file(place)
             one, pickle = file.at(place), file.archive(place).pickle
@@ -321,19 +321,19 @@ class _OpenFiles:
             return {UNREAD_VALUE: error.message}
         value = plain(pickle)
         if value is OTHER:
-            # What it holds is told apart all the same.
+            # The hash still distinguishes it from other values.
             digest = hashed(sha256(), pieces(file.data[one.start : one.end])).hexdigest()
             return {"sha256": digest, "globals": archive_read.global_names(pickle)}
         return value
 
     def sizes(self) -> tuple[int, list[str]]:
-        """Bytes of all files that can be opened, and which of them are nothing's."""
+        """Return the size of all files that can be opened, and words on their unused bytes."""
         total, beside = 0, []
         for path, items in self._checkpoint.by_file.items():
             try:
                 file = self.file(items[0][0])
             except FormatError:
-                # Told where its tensors are read.
+                # Reported when its tensors are read.
                 continue
             total += len(file.data)
             nobodys = sum(end - start for start, end in file.unclaimed())
@@ -345,7 +345,7 @@ class _OpenFiles:
 def read(data: ByteView, open_member: OpenMember) -> DistributedCheckpoint:
     """Read `.metadata`; `open_member` opens its files when they are needed.
 
-    Raises FormatError, of kind "pickle" where a pickle would have to be run.
+    Raises FormatError, of kind "pickle" if a pickle would have to be run.
     """
     return DistributedCheckpoint(distributed_metadata.read(data), open_member)
 
@@ -370,7 +370,7 @@ def _check_archive(
 
 
 def _moved(error: FormatError, before: str, start: int) -> FormatError:
-    """An error of what stands at a byte of a file, with the offset there."""
+    """Return an error in a part of a file, with the offset in the whole file."""
     offset = None if error.offset is None else start + error.offset
     message = error.message.removesuffix(f" at byte {error.offset}")
     return FormatError(f"{before}{message}", kind=error.kind, offset=offset, field=error.field)

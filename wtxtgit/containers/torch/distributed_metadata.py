@@ -1,11 +1,10 @@
 """`.metadata` of torch's distributed checkpoints: which tensors there are, and where their chunks.
 
-It is a pickle of `torch.distributed.checkpoint.metadata.Metadata`. Its opcodes
-are read as those of any pickle, and nothing runs: objects of the classes that
-torch writes there are taken by their names and attributes. A pickle that names
-anything else could be read by running it alone, and is refused with that name.
-Spec: `docs/spec/torch.md`, "Distributed checkpoints"; torch/distributed/checkpoint/metadata.py and
-filesystem.py of torch 2.13.
+It is a pickle of `torch.distributed.checkpoint.metadata.Metadata`. Its opcodes are read like those
+of any pickle, and nothing runs: objects of the classes that torch writes there are interpreted by
+their names and attributes. A pickle that names anything else could only be read by running it, and
+is refused with that name. Spec: `docs/spec/torch.md`, "Distributed checkpoints";
+torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.13.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SHARDED = "torch.distributed._shard.sharded_tensor.metadata"
 """Where torch 2.0 and 2.1 have the properties of tensors."""
 _HEAD = 128
 """Bytes in which the name of the class stands."""
-# PROTO, where there is one FRAME, and the class: an object's pickle starts with it.
+# PROTO, an optional FRAME, and the class: an object's pickle starts with them.
 _START = re.compile(
     rb"\x80[\x02-\x05](?:\x95.{8})?(?:c|\x8c%c)%b(?:\n|\x94?\x8c\x08\x94?)Metadata"
     % (len(METADATA), re.escape(METADATA.encode())),
@@ -61,7 +60,8 @@ _CLASSES = {
     ),
 }
 _KNOWN = {(module, name) for module, names in _CLASSES.items() for name in names}
-# Attributes of the largest of these classes, and more: a file may refer to one dict many times.
+# More attributes than the largest of these classes has; a limit, as a file may refer to one dict
+# many times.
 _MOST_ATTRIBUTES = 16
 _MOST_TRANSFORMS = 8
 
@@ -82,7 +82,7 @@ class SavedTensor:
 class SavedItem:
     """Where a chunk or a value is saved: `length` bytes of a file from `start` on.
 
-    `transforms` are the extensions that the bytes went through.
+    `transforms` are the extensions that were applied to the bytes.
     """
 
     path: str
@@ -97,7 +97,7 @@ class SavedItem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistributedMetadata:
-    """What `.metadata` says: tensors by name, names of other values, and where each is saved."""
+    """The content of `.metadata`: tensors by name, names of other values, and all their places."""
 
     tensors: Mapping[str, SavedTensor]
     values: Sequence[str]
@@ -105,7 +105,7 @@ class DistributedMetadata:
     version: str | None
 
     def places(self) -> Iterator[Place]:
-        """What has to be saved somewhere, in the order of the metadata."""
+        """Yield everything that has to be saved somewhere, in the order of the metadata."""
         for name, tensor in self.tensors.items():
             for box in tensor.boxes:
                 yield name, box.offsets
@@ -114,15 +114,15 @@ class DistributedMetadata:
 
 
 def claims(data: ByteView) -> bool:
-    """Whether a file's first bytes are those of such a pickle."""
+    """Whether a file starts like such a pickle."""
     return _START.match(bytes(data[:_HEAD])) is not None
 
 
 def read(data: ByteView) -> DistributedMetadata:
     """Read `.metadata`.
 
-    Raises FormatError: of the kind PICKLE where reading would take
-    running the pickle, as it names what torch does not write there.
+    Raises FormatError: of the kind PICKLE if reading it would require running the pickle, since it
+    names things that torch does not write there.
     """
     pickle = pickle_read.parse(data, FIELD, _no_storage)
     for named in pickle.globals:
@@ -144,7 +144,7 @@ def _no_storage(_pid: object, offset: int) -> NoReturn:
 
 
 class _MetadataReader:
-    """One reading; objects may be referred to any number of times, so what is looked at counts."""
+    """One reading; what is visited is counted, since objects may be referred to many times."""
 
     def __init__(self) -> None:
         self._left = MAX_TENSORS
@@ -233,7 +233,7 @@ class _MetadataReader:
         if not isinstance(path, str):
             _refuse("has a file with no path")
         json_text.check_name(path, "path", offset=0)
-        # Paths lead to files that are opened: none may lead out of the folder.
+        # Files at these paths are opened: no path may lead out of the folder.
         if not is_in_folder(path):
             _refuse(f"names {quoted(path)}, which is not a path in its folder")
         if not is_size(start) or not is_size(length):
@@ -253,7 +253,7 @@ def _transforms(value: object) -> tuple[str, ...]:
 
 
 def _is(value: object, module: str, name: str) -> bool:
-    """Whether a value is an object of a class, as Python's picklers write one."""
+    """Whether a value is an object of a class, as Python's picklers write it."""
     return (
         isinstance(value, CallResult)
         and value.callee == Global(module, name)
@@ -267,7 +267,7 @@ def _state(value: object) -> object:
 
 
 def _attributes(value: object, module: str, name: str) -> dict[str, object]:
-    """The attributes of an object of a class; raises FormatError for anything else."""
+    """Return the attributes of an object of a class; raises FormatError for anything else."""
     state = _state(value)
     if not _is(value, module, name) or not isinstance(state, Dict):
         _refuse(f"has something else where {name} is expected")

@@ -1,7 +1,7 @@
-"""Values of a distributed checkpoint that are no tensors, as far as they are plain data.
+"""Values of a distributed checkpoint that are not tensors, so far as they are plain data.
 
-Step counts, learning rates and the like are each a pickle of their own.
-Spec: `docs/spec/torch.md`, "Distributed checkpoints".
+Step counts, learning rates and the like are each pickled separately. Spec: `docs/spec/torch.md`,
+"Distributed checkpoints".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OTHER = object()
 
 
 def plain(pickle: Pickle) -> object:
-    """The value as plain data that JSON has; OTHER where it is more than that, or long."""
+    """Return the value as plain data that JSON has; OTHER if it is anything else, or long."""
     try:
         return _Plain().value(pickle.root)
     except _NotPlainError:
@@ -28,7 +28,7 @@ def plain(pickle: Pickle) -> object:
 
 
 class _NotPlainError(Exception):
-    """The value is more than short plain data."""
+    """The value is not short plain data."""
 
 
 class _Plain:
@@ -36,7 +36,7 @@ class _Plain:
         self._left = MAX_ITEMS
 
     def value(self, value: object) -> object:
-        # Every part counts, so what refers to itself ends, too.
+        # Every part is counted, so the walk over a value that contains itself ends, too.
         self._left -= 1
         if self._left < 0:
             raise _NotPlainError

@@ -1,10 +1,9 @@
-"""What can be added to a pickle without running it: items of dicts that nothing else refers to.
+"""What can be added to a pickle without running it: items of dicts to which nothing else refers.
 
-A tensor is such an item where it stands in a dict under a text, has all of a storage for itself,
-and neither is met anywhere else in the pickle. Then its opcodes can stand behind those of any
-dict's last item, spelled in full: they neither take from the memo nor put into it. The versions of
-modules, which torch keeps at a state dict, are such items too.
-Spec: `docs/spec/torch.md`, "Resealing"
+A tensor is such an item if it is in a dict under a text, uses all of a storage alone, and neither
+of them occurs anywhere else in the pickle. Then its opcodes can be placed after those of any dict's
+last item, spelled in full: they neither read from the memo nor add to it. The versions of modules,
+which torch keeps at a state dict, are such items too. Spec: `docs/spec/torch.md`, "Resealing"
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from wtxtgit.containers.torch.views import (
 )
 from wtxtgit.containers.torch.write import STORAGE_OF, UNTYPED_DTYPE, PickleWriter, put_tensor
 
-# Dicts that are looked into, and dicts in one another: of each its path is kept.
+# The most dicts that are examined, and their depth: the path of each is kept.
 MAX_DICTS = 10_000
 MAX_DICT_DEPTH = 16
 FRAME = 0x95
@@ -52,9 +51,9 @@ Versions = dict[str, dict[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class TensorItem:
-    """A tensor that is an item of a dict and nothing else's: where, and how it is spelled.
+    """A tensor that is an item of one dict only: where it is, and how it is spelled.
 
-    `as_parameter` is what a parameter says of its gradient, None for a mere tensor.
+    `as_parameter` is what a parameter says of its gradient, None for a plain tensor.
     """
 
     path: Path
@@ -66,15 +65,15 @@ class TensorItem:
 
     @property
     def form(self) -> Hashable:
-        """All that the pickle says of it but the key of its storage, and what its view says."""
+        """Return everything that the pickle says of it, except the key of its storage."""
         return self.path, self.storage.device, self.requires_grad, self.as_parameter
 
 
 @dataclass(slots=True)
 class PickledItems:
-    """The items of a pickle, by the names of their tensors; `dicts` are where more can stand.
+    """The items of a pickle, by the names of their tensors; `dicts` are where more can be added.
 
-    `left_out` are the ids of all that is told apart from the rest of the pickle.
+    `left_out` are the ids of everything that is described separately from the rest of the pickle.
     """
 
     tensors: dict[str, TensorItem] = field(default_factory=dict)
@@ -86,7 +85,7 @@ class PickledItems:
 
     @property
     def storages(self) -> set[str]:
-        """The keys of the tensors' storages."""
+        """Return the keys of the tensors' storages."""
         return {item.storage.key for item in self.tensors.values()}
 
     def has_key(self, path: Path, key: str) -> bool:
@@ -97,7 +96,7 @@ class PickledItems:
 
 
 def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
-    """The items of a file's pickle; `names` are how many tensors of a name have their bytes."""
+    """Return the items of a file's pickle; `names` has how many tensors of each name have bytes."""
     met, storages = _references(container.pickle.root)
     found = PickledItems()
     left: list[tuple[Path, tuple[str, ...], Mapped]] = []
@@ -110,7 +109,7 @@ def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
         _find_versions(found, ".".join((*words, MODULE_METADATA)), value, met)
         keys = Counter(identity_of(key) for key, _ in value.pairs)
         for key, child in value.pairs:
-            # Of what several places refer to an item would have several names.
+            # If several places referred to a dict, its items would have several names.
             if met[id(child)] != 1 or not _is_plain_key(key) or keys[identity_of(key)] > 1:
                 continue
             if is_plain_dict(child):
@@ -128,14 +127,14 @@ def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
 
 
 def _is_plain_key(key: object) -> bool:
-    """Whether a key is short: paths and names of many dicts are made of it."""
+    """Whether a key is a short text: paths and names of many dicts consist of keys."""
     if isinstance(key, str):
         return len(key) <= MAX_COMPARED
     return type(key) is int and key.bit_length() < 64
 
 
 def is_plain_dict(value: object) -> TypeGuard[Mapped]:
-    """Whether a value is a dict, or an OrderedDict that was made empty."""
+    """Whether a value is a dict, or an OrderedDict that was created empty."""
     if isinstance(value, CallResult):
         is_made_empty = not value.args and value.kwargs is None and not value.items
         return calls(value, ORDERED_DICT) and is_made_empty
@@ -143,7 +142,7 @@ def is_plain_dict(value: object) -> TypeGuard[Mapped]:
 
 
 def _references(root: object) -> tuple[Counter[int], Counter[str]]:
-    """How often each object is referred to, by its id, and each storage, by its key."""
+    """Count the references to each object, by its id, and to each storage, by its key."""
     met: Counter[int] = Counter()
     storages: Counter[str] = Counter()
     left = [root]
@@ -172,7 +171,7 @@ def _inside(value: object) -> Iterator[object]:
 
 
 def _tensor_item(container: Torch, path: Path, key: object, value: object) -> TensorItem | None:
-    """The tensor under a key, None where it is none, or is spelled as torch does not spell it."""
+    """Return the tensor under a key; None if it is not one, or is not spelled as torch does."""
     if not isinstance(key, str):
         return None
     as_parameter = None
@@ -203,7 +202,7 @@ def _has_no_hooks(value: object) -> bool:
 
 
 def _is_spelled_by_us(found: View, value: CallResult) -> bool:
-    """Whether a call is the one that is written for its tensor."""
+    """Whether a call is the one that our writer makes for its tensor."""
     storage = found.storage
     callee = value.callee
     if storage is None or not isinstance(callee, Global) or storage.items != 5:
@@ -217,7 +216,7 @@ def _is_spelled_by_us(found: View, value: CallResult) -> bool:
 
 
 def _has_all_of_its_storage(container: Torch, found: View) -> bool:
-    """Whether a tensor's items are those of its storage, without gaps, in any order."""
+    """Whether a tensor's items are exactly those of its storage, in any order."""
     storage = found.storage
     member = None if storage is None else container.storages.get(storage.key)
     if storage is None or member is None or found.dtype not in SIZES or found.offset != 0:
@@ -232,7 +231,7 @@ def _has_all_of_its_storage(container: Torch, found: View) -> bool:
 
 
 def _find_versions(found: PickledItems, name: str, value: Mapped, met: Mapping[int, int]) -> None:
-    """Note the versions of modules that an OrderedDict has, where they are plain."""
+    """Record the versions of modules that an OrderedDict has, if they are plain."""
     state = value.states[0] if isinstance(value, CallResult) and len(value.states) == 1 else None
     if not isinstance(state, Dict) or len(state.pairs) != 1 or met[id(state)] != 1:
         return
@@ -271,7 +270,7 @@ def _plain_words(said: Dict) -> Iterator[tuple[str, int]]:
 
 
 def versions_behind(before: object, after: object) -> Versions | None:
-    """What comes to versions of modules; None where that is not all that changes."""
+    """Return what is added to versions of modules; None if anything else changes."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None
     if any(module not in after or after[module] != said for module, said in before.items()):
@@ -286,9 +285,9 @@ def with_items(
     tensors: Iterable[tuple[TensorItem, str]],
     versions: Mapping[str, Versions],
 ) -> bytes:
-    """A pickle, whose bytes start at `start`, with more tensors, of storages of these keys.
+    """Return a pickle, whose bytes start at `start`, with more tensors, in storages of these keys.
 
-    `versions` are those that come to what is said of modules, by the names of `PickledItems`.
+    `versions` are added to what is said of modules, by the names of `PickledItems`.
     """
     added: dict[int, PickleWriter] = {}
 

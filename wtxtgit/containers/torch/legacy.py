@@ -1,10 +1,9 @@
 """Files of torch.save before its zips: five pickles, then the storages.
 
-The pickles are a magic number, a protocol version, facts about the writing
-machine, the saved value, and the keys of the storages in the order in which
-their bytes follow, each an int64 count of items and the items. All of it is
-little-endian. Such a file is stored whole: cutting it is not defined.
-Spec: `docs/spec/torch.md`, "Legacy files"
+The pickles are a magic number, a protocol version, facts about the writing machine, the saved
+value, and the keys of the storages in the order of their bytes, each of which is an int64 count of
+items and the items. Everything is little-endian. Such a file is stored whole: cutting it is not
+defined. Spec: `docs/spec/torch.md`, "Legacy files"
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ REASON = "legacy torch file (not a zip): it is stored whole"
 class Legacy:
     """A legacy file that was read; `storages` are their places [start, end) by key.
 
-    `end` is where the last storage ends, `start` where the value's pickle
-    starts, `others` are the other pickles.
+    `end` is where the last storage ends, `start` where the value's pickle starts, `others` are the
+    other pickles.
     """
 
     data: ByteView
@@ -67,7 +66,7 @@ class Legacy:
 
 
 def claims(data: ByteView) -> bool:
-    """Whether a file starts as torch's legacy files do."""
+    """Whether a file starts like torch's legacy files."""
     head = bytes(data[: PROTO_SIZE + FRAME_SIZE + len(MAGIC_PICKLE)])
     start = PROTO_SIZE + (FRAME_SIZE if head[PROTO_SIZE : PROTO_SIZE + 1] == bytes([FRAME]) else 0)
     return head[:1] == bytes([PROTO]) and head[start:].startswith(MAGIC_PICKLE)
@@ -80,7 +79,7 @@ def read(data: ByteView, counts: ListingBudget | None = None) -> Legacy:
     magic = pickle_read.parse(data, "magic", load, listing=counts)
     if magic.root != MAGIC:
         fail("magic is not that of a legacy torch file", offset=0, field="magic")
-    # Pickles stand one after another: each says where it ends.
+    # Pickles are contiguous: each shows where it ends.
     version = pickle_read.parse(data, "protocol version", load, start=magic.end, listing=counts)
     if version.root != PROTOCOL_VERSION:
         fail("protocol version is not 1001", offset=magic.end, field="protocol version")
@@ -146,8 +145,8 @@ def check(data: ByteView) -> Findings:
 def _storages(
     data: ByteView, keys: Pickle, named: tuple[Storage, ...]
 ) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where the storages stand, and where the last one ends."""
-    # The class that a key is named with first says how long its items are.
+    """Return where the storages are, and where the last one ends."""
+    # The class in a key's first occurrence determines the size of its items.
     sizes: dict[str, int | None] = {}
     for storage in named:
         sizes.setdefault(storage.key, storage.item)

@@ -1,10 +1,8 @@
-"""The tensors of a pickle's value, by the paths that lead to them.
+"""The tensors of a pickle's value, named by the paths that lead to them.
 
-A path is made of keys, indexes and attribute names. Plain data (dicts,
-lists, tuples) is walked wherever it is referred to, unless there were no
-tensors in it, an object of any other class once, so that objects which refer
-to one another end somewhere.
-Spec: `docs/spec/torch.md`, "Names".
+A path consists of keys, indexes and attribute names. Plain data (dicts, lists, tuples) is walked at
+every reference to it, unless it contained no tensors; an object of any other class is walked once,
+so that cycles of such objects end. Spec: `docs/spec/torch.md`, "Names".
 """
 
 from __future__ import annotations
@@ -28,17 +26,17 @@ from wtxtgit.containers.torch.pickle_read import (
 )
 from wtxtgit.containers.torch.views import UTILS, View, view
 
-# Values inside one another: the path to a tensor is a text of all keys on the way.
+# Greatest depth of values: the path to a tensor is a text of all keys on the way.
 MAX_DEPTH = 1000
-# Values visited, for each byte of the pickle and in all: a value may be referred to any number of
-# times, at two bytes each, and is walked each time if there are tensors in it.
+# Values visited, per byte of the pickle and in total: a value may be referred to any number of
+# times, at two bytes each, and is walked each time if it contains tensors.
 LEAST_STEPS = 65_536
 STEPS_A_BYTE = 16
 MAX_STEPS = 32 * MAX_TENSORS
-# Characters of all names together, bounded in the same way.
+# Total length of all names in characters, bounded in the same way.
 LEAST_NAMES = 2**20
 NAMES_A_BYTE = 64
-# Characters of a text that other formats can take.
+# Longest text in characters that becomes a tag in other formats.
 MAX_TAG = 4096
 ROOT_NAME = "tensor"
 """What a tensor is called that is the whole value."""
@@ -47,10 +45,10 @@ MAX_UNTOLD = 100
 
 _Counts = tuple[int, int, int]
 """Tensors, other values, and values not walked again inside of themselves, so far."""
-# Characters of a key up to which equal keys are found: one long key may be referred to any number
+# Equal keys are recognised up to this many characters: one long key may be referred to any number
 # of times, and would be compared each time.
 MAX_COMPARED = 256
-# Items of a key that its part of a path shows: a tuple can have millions.
+# The most items of a tuple key that a path shows: a tuple can have millions.
 MAX_INNER = 8
 ORDERED_DICT = Global("collections", "OrderedDict")
 PARAMETERS = (
@@ -75,9 +73,9 @@ Child = tuple[str | None, object]
 
 @dataclass(frozen=True, slots=True)
 class PickledTensors:
-    """Tensors in the order of the pickle; `tags` and `untold` as in a Description.
+    """Tensors in the order of the pickle; `tags` and `untold` are as in a Description.
 
-    One tensor may have several names: the view is the same object then.
+    One tensor may have several names: then the view is the same object.
     """
 
     tensors: tuple[tuple[str, View], ...]
@@ -88,7 +86,7 @@ class PickledTensors:
 def list_tensors(
     pickle: Pickle, start: int, what: str, counts: ListingBudget | None = None
 ) -> PickledTensors:
-    """The tensors of a pickle that stands at `start`; raises FormatError (structure or limit).
+    """Return the tensors of a pickle at `start`; raises FormatError (structure or limit).
 
     They count in the listing of the file.
     """
@@ -98,7 +96,7 @@ def list_tensors(
 
 
 class _DepthWalk:
-    """One walk over a value, depth first, with the path to where it is."""
+    """A depth-first walk over a value, with the path to the current place."""
 
     def __init__(self, pickle: Pickle, start: int, what: str, counts: ListingBudget) -> None:
         self.counts = counts
@@ -142,19 +140,19 @@ class _DepthWalk:
             elif not isinstance(value, List | Dict | Set | CallResult | tuple):
                 self._note(part, value)
                 continue
-            # An object of a class that is not understood is listed where it is met first.
+            # An object of an unknown class is listed at its first occurrence.
             if id(value) in visited:
                 continue
-            # Inside of itself: to go on would not end.
+            # It contains itself: going on would not end.
             if id(value) in open_ids:
                 self.cycles += 1
                 continue
-            # Walked before, and no tensor in it: sharing would make the walk exponential.
+            # Already walked, without a tensor in it: sharing would make the walk exponential.
             if id(value) in self.without:
                 if self.without[id(value)]:
                     self._note(part, value)
                 continue
-            # Paid before the children are looked at: their number is the file's claim.
+            # Counted before the children are visited: their number is only the file's claim.
             self._count(1 + _size(value), len(frames))
             if _is_object(value):
                 visited[id(value)] = value
@@ -168,16 +166,16 @@ class _DepthWalk:
         return len(self.tensors), self.noted, self.cycles
 
     def _close(self, value: object, before: _Counts) -> None:
-        """Keep in mind that a value has no tensors, and whether it has others.
+        """Remember that a value has no tensors, and whether it has other values.
 
-        What is inside of itself would have other tensors elsewhere.
+        Not for a value in a cycle, which would have other tensors elsewhere.
         """
         tensors, noted, cycles = before
         if len(self.tensors) == tensors and self.cycles == cycles:
             self.without[id(value)] = self.noted > noted
 
     def _view(self, value: object) -> View | None:
-        """The tensor that a value is: the same one each time that the value is met."""
+        """Return the tensor that a value is: the same object at each occurrence of the value."""
         tensor = self.views.get(id(value))
         if tensor is None:
             tensor = view(value, self.start)
@@ -220,7 +218,7 @@ class _DepthWalk:
         self.tensors.append((name, tensor))
 
     def _note(self, part: str | None, value: object) -> None:
-        """Note a value that is no tensor: a text at the top is a tag, all else is untold."""
+        """Record a value that is not a tensor: a text at the top is a tag, all else is untold."""
         top = self.path[0] if self.path else part
         if value is None:
             return
@@ -240,12 +238,12 @@ def _is_short_text(value: object) -> bool:
 
 
 def _is_object(value: object) -> bool:
-    """Whether a value is an object of a class that is not understood here."""
+    """Whether a value is an object of a class that is unknown here."""
     return isinstance(value, CallResult) and not calls(value, ORDERED_DICT, *PARAMETERS, *FROM_TYPE)
 
 
 def _size(value: object) -> int:
-    """How many values are looked at for the children of a value, at most."""
+    """Return an upper bound on the values that are visited for the children of a value."""
     if isinstance(value, CallResult):
         inner = sum(map(_length, value.args)) + sum(map(_length, value.states))
         return len(value.args) + len(value.states) + inner + _length(value)
@@ -263,10 +261,9 @@ def _length(value: object) -> int:
 
 
 def calls(value: object, *callees: Global) -> bool:
-    """Whether a value is made by a call of one of these.
+    """Whether a value is the result of calling one of these.
 
-    What is called in a file may be a tuple of any depth, whose hash would
-    never end.
+    What a file calls may be a tuple of any depth, whose hash would never end.
     """
     return (
         isinstance(value, CallResult)
@@ -276,7 +273,7 @@ def calls(value: object, *callees: Global) -> bool:
 
 
 def children_of(value: object, is_tensor: bool) -> Iterator[Child]:
-    """The values inside a value, in the order in which they are written."""
+    """Yield the values inside a value, in the order in which they are written."""
     if isinstance(value, tuple):
         yield from _indexed(value)
     elif isinstance(value, List | Set):
@@ -285,7 +282,7 @@ def children_of(value: object, is_tensor: bool) -> Iterator[Child]:
         yield from _keyed(value.pairs)
     elif isinstance(value, CallResult):
         if is_tensor:
-            # How a quantised tensor is quantised; hooks are never written.
+            # The parameters of a quantised tensor; hooks are never written.
             scheme = value.args[QUANTIZER] if len(value.args) > QUANTIZER else None
             if isinstance(scheme, tuple):
                 yield str(QUANTIZER), scheme
@@ -297,7 +294,7 @@ def children_of(value: object, is_tensor: bool) -> Iterator[Child]:
                 for child in state_children(state)
             )
         elif calls(value, ORDERED_DICT):
-            # Python 2 gives the pairs as a list of lists.
+            # Python 2 writes the pairs as a list of lists.
             yield from _keyed([*_listed_pairs(value.args), *value.pairs])
         else:
             if not isinstance(value.callee, Global):
@@ -318,7 +315,7 @@ def _indexed(items: Iterable[object]) -> Iterator[Child]:
 
 
 def _keyed(pairs: list[tuple[object, object]]) -> Iterator[Child]:
-    """Each key once, where it is first, with its last value, as a dict has it."""
+    """Yield each key at its first place with its last value, as a dict has it."""
     last = {identity_of(key): value for key, value in pairs}
     for key, _ in pairs:
         identity = identity_of(key)
@@ -327,9 +324,9 @@ def _keyed(pairs: list[tuple[object, object]]) -> Iterator[Child]:
 
 
 def identity_of(key: object) -> str:
-    """The same for keys that are equal in Python, as far as they are plain and short.
+    """Return a value that is equal for keys that are equal in Python, if they are plain and short.
 
-    A text, because files could be made of integers with equal hashes; short,
+    It is a text, because a file could contain integers with equal hashes. Keys must be short,
     because a long one may be referred to any number of times.
     """
     if isinstance(key, str) and len(key) <= MAX_COMPARED:
@@ -346,7 +343,7 @@ def identity_of(key: object) -> str:
 
 
 def word_of(key: object) -> str:
-    """A key as a part of a path."""
+    """Return a key as a part of a path."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):
@@ -376,7 +373,7 @@ def _listed_pairs(args: tuple[object, ...]) -> Iterator[tuple[object, object]]:
 
 
 def state_children(state: object, skip: str | None = None) -> Iterator[Child]:
-    """Attributes: a dict, or a tuple of two, the second one of slots; `skip` is left out."""
+    """Yield attributes, of a dict or of a tuple of two, the second for slots; omit `skip`."""
     parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
     if all(part is None or isinstance(part, Dict) for part in parts):
         for part in parts:

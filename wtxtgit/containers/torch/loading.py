@@ -1,8 +1,8 @@
-"""What torch.load would refuse of a pickle's value, as far as that is known without a call.
+"""What torch.load would refuse of a pickle's value, so far as that is known without a call.
 
-The calls that torch.save writes are known here with their arguments; of calls
-that only a load without `weights_only` makes nothing is said.
-Spec: `docs/spec/torch.md`, "Checks"; torch/_utils.py of torch 2.13.
+For the calls that torch.save writes, the arguments are known here; nothing is said about calls that
+only a load without `weights_only` makes. Spec: `docs/spec/torch.md`, "Checks"; torch/_utils.py of
+torch 2.13.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ UNHASHABLE = (("collections", "OrderedDict"), ("collections", "Counter"))
 
 
 def refusals(pickle: Pickle, named: Iterable[Storage], *, is_legacy: bool) -> Iterator[str]:
-    """What torch.load refuses of a pickle and of the storages that it names."""
+    """Yield what torch.load refuses of a pickle and of the storages that it names."""
     items = LEGACY_ITEMS if is_legacy else ITEMS
     for storage in named:
         key = quoted(storage.key)
@@ -82,12 +82,12 @@ def refusals(pickle: Pickle, named: Iterable[Storage], *, is_legacy: bool) -> It
 
 
 def refusals_of_value(pickle: Pickle) -> Iterator[str]:
-    """What torch.load refuses of a pickle's value."""
+    """Yield what torch.load refuses of a pickle's value."""
     return _LoadWalk().run(pickle.root)
 
 
 def unknown_devices(named: Iterable[Storage]) -> Iterator[str]:
-    """Where storages were that torch knows only with another package, each once."""
+    """Yield devices of storages that torch only knows with another package, each once."""
     for device in dict.fromkeys(storage.device for storage in named):
         kind = _DEVICE.fullmatch(device)
         if device and (kind is None or kind[1] not in DEVICES):
@@ -95,12 +95,12 @@ def unknown_devices(named: Iterable[Storage]) -> Iterator[str]:
 
 
 def unknown_dtypes(tensors: Iterable[tuple[str, View]]) -> Iterator[str]:
-    """Names of tensors whose bytes nobody can find, as their dtype is unknown."""
+    """Yield names of tensors whose bytes can't be located because their dtype is unknown."""
     return (name for name, view in tensors if view.item == 0 and view.storage is not None)
 
 
 class _LoadWalk:
-    """All values below one, each once."""
+    """A walk that visits each value below another one once."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
@@ -171,7 +171,7 @@ def _of_call(call: CallResult) -> Iterator[str]:
 
 
 def _fits(module: str, name: str, call: CallResult) -> bool:
-    """Whether a call with as many arguments as it takes has those of the right types."""
+    """Whether the arguments of a call, whose number is right, have the right types."""
     args = call.args
     if module == UTILS:
         place = REQUIRES_GRAD.get(name)
@@ -191,10 +191,10 @@ def _fits(module: str, name: str, call: CallResult) -> bool:
 
 
 def _can_have_gradient(first: object) -> bool:
-    """Whether the storage, or the tensor of one, has items that gradients can be of."""
+    """Whether the items of the storage, or of the tensor's storage, can have gradients."""
     while isinstance(first, CallResult) and first.args:
         first = first.args[0]
-    # A tensor of a dtype of its own has an untyped storage.
+    # A tensor that names its own dtype has an untyped storage.
     dtype = first.dtype if isinstance(first, Storage) else UNTYPED
     return dtype == UNTYPED or not dtype.startswith(WITHOUT_GRADIENT)
 

@@ -1,9 +1,8 @@
-"""Bytes of storages that tensors have, alone or several of them: those of the items of each.
+"""Combining the bytes of tensors that share a storage, item by item.
 
-Tensors share storages, as a whole or item by item. What stands between the
-items of a tensor is not the tensor's. They are put together in any order, so
-two that give one byte different values are refused.
-Spec: `docs/spec/torch.md`, "Resealing"
+Tensors share storages, as a whole or item by item. Bytes between the items of a tensor do not
+belong to it. Tensors are combined in any order, so two that give one byte different values are
+refused. Spec: `docs/spec/torch.md`, "Resealing"
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Bytes that are put together at a time.
+# Bytes that are combined at a time.
 STEP = 1 << 20
-# Tensors may have so many times the bytes of their storage, or LEAST_COVERED: a real model ties a
-# few weights, a hostile one lists a view of all bytes for each name.
+# Tensors may cover their storage this many times, or LEAST_COVERED bytes: a real model ties a few
+# weights, a hostile one lists a view of all bytes for each name.
 MOST_PASSES = 64
 LEAST_COVERED = 1 << 26
 
@@ -34,11 +33,10 @@ Steps = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorSpan:
-    """Bytes [start, end) of a storage that are a tensor's.
+    """Bytes [start, end) of a storage that belong to a tensor.
 
-    All of them where `steps` is None, else those of its items, of `item`
-    bytes. `blocks` gives the bytes from start to end, None where they are to
-    stay as they are.
+    All of them if `steps` is None, else those of its items, of `item` bytes. `blocks` yields the
+    bytes from start to end, None if they are to stay unchanged.
     """
 
     start: int
@@ -49,9 +47,9 @@ class TensorSpan:
 
 
 def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
-    """Where the items of a view are, None where they leave no byte between them.
+    """Return where the items of a view are; None if there are no bytes between them.
 
-    Also None where they lie in one another, so that no steps tell where they are.
+    Also None if they overlap, so that no steps describe them.
     """
     steps = [(1, 1)]
     dims = zip(strides, shape, strict=True)
@@ -70,7 +68,7 @@ def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
 
 
 def refuse_bomb(spans: Iterable[TensorSpan], size: int) -> None:
-    """Raise FormatError where tensors have so much of `size` bytes that nobody could mean it."""
+    """Raise FormatError if tensors cover `size` bytes implausibly often."""
     total = sum(one.end - one.start for one in spans)
     if total > max(MOST_PASSES * size, LEAST_COVERED):
         raise FormatError(
@@ -81,10 +79,10 @@ def refuse_bomb(spans: Iterable[TensorSpan], size: int) -> None:
 def overlaid(
     old: Callable[[], Iterable[Buffer]], size: int, spans: Sequence[TensorSpan]
 ) -> Iterator[Buffer]:
-    """The `size` bytes that `old` gives with those of tensors over them, in pieces.
+    """Yield the `size` bytes of `old` with those of tensors written over them.
 
-    Raises FormatError where two tensors have different values for the same
-    byte, and where one gives more or fewer bytes than it has.
+    Raises FormatError if two tensors have different values for one byte, and if a tensor yields
+    more or fewer bytes than it has.
     """
     was = _Feed(old())
     sweep = _Sweep(spans)
@@ -102,9 +100,9 @@ def overlaid(
 def uncovered(
     old: Callable[[], Iterable[Buffer]], size: int, spans: Sequence[TensorSpan]
 ) -> bytes | None:
-    """The SHA-256 of the bytes that are no tensor's, None where there are none.
+    """Return the SHA-256 of the bytes in no tensor, None if there are none.
 
-    `old` is read only where there are some.
+    `old` is only read if there are some.
     """
     if all(one.steps is None for one in spans) and not gaps(
         ((one.start, one.end) for one in spans), size
@@ -123,7 +121,7 @@ def uncovered(
 
 
 class _Feed:
-    """Bytes given in blocks, taken in other ones."""
+    """Converts blocks of bytes to blocks of other sizes."""
 
     def __init__(self, blocks: Iterable[Buffer]) -> None:
         self._blocks = iter(blocks)
@@ -152,7 +150,7 @@ class _Feed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Active:
-    """A tensor's bytes that are being put in; `alone` if no other tensor shares them."""
+    """A tensor whose bytes are being written; `alone` if no other tensor shares them."""
 
     span: TensorSpan
     feed: _Feed | None
@@ -160,7 +158,7 @@ class _Active:
 
 
 class _Sweep:
-    """The tensors that have bytes of one range after another."""
+    """Finds the tensors that have bytes of successive ranges."""
 
     def __init__(self, spans: Sequence[TensorSpan]) -> None:
         self._spans = sorted(spans, key=lambda one: (one.start, one.end))
@@ -169,7 +167,7 @@ class _Sweep:
         self._active: list[_Active] = []
 
     def reach(self, start: int, end: int) -> list[_Active]:
-        """Those that have any byte of [start, end); ranges are asked for in order."""
+        """Return those that have any byte of [start, end); ranges must come in order."""
         left = []
         for one in self._active:
             if one.span.end > start:
@@ -194,7 +192,7 @@ class _Sweep:
 
 
 def _put_together(block: Buffer, start: int, active: Sequence[_Active]) -> bytearray:
-    """The bytes `block`, which stand at `start`, with those of tensors over them."""
+    """Return the bytes `block`, from position `start`, with those of tensors written over them."""
     together = bytearray(block)
     shared = [one for one in active if not one.alone]
     for one in active:
@@ -207,7 +205,7 @@ def _put_together(block: Buffer, start: int, active: Sequence[_Active]) -> bytea
 
 
 def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Active]) -> None:
-    """Put into `together` the bytes of tensors that share some, which have to be equal there."""
+    """Write the bytes of overlapping tensors to `together`; they have to agree on shared bytes."""
     import numpy as np
 
     target = np.frombuffer(together, np.uint8)
@@ -218,7 +216,7 @@ def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Act
         items = _items(one.span, start + first, start + last)
         mine = np.frombuffer(words, np.uint8)
         part = target[first:last]
-        # Bytes that two tensors have must be equal, whichever comes first.
+        # Shared bytes must be equal, whichever tensor comes first.
         if bool(np.any((part != mine) & known[first:last] & items)):
             raise FormatError("tensors share bytes, so they can't differ there", field="entries")
         np.copyto(part, mine, where=items)
@@ -226,7 +224,7 @@ def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Act
 
 
 def _left_over(block: Buffer, start: int, active: Sequence[_Active]) -> bytes:
-    """The bytes of `block`, which stands at `start`, that are no tensor's."""
+    """Return the bytes of `block`, from position `start`, that are in no tensor."""
     import numpy as np
 
     known = np.zeros(len(block), np.bool_)
@@ -237,12 +235,12 @@ def _left_over(block: Buffer, start: int, active: Sequence[_Active]) -> bytes:
 
 
 def _within(span: TensorSpan, start: int, size: int) -> tuple[int, int]:
-    """The part of `size` bytes at `start` that is in the span."""
+    """Return the intersection of the span with `size` bytes at `start`."""
     return max(span.start - start, 0), min(span.end - start, size)
 
 
 def _items(span: TensorSpan, start: int, end: int) -> NDArray[np.bool_]:
-    """Which of the bytes [start, end) of a storage are those of items."""
+    """Return which of the bytes [start, end) of a storage belong to items."""
     import numpy as np
 
     if span.steps is None:

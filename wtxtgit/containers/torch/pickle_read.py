@@ -1,12 +1,11 @@
 """Pickles from untrusted files: their opcodes, run without effect.
 
-The opcodes are those of protocols 2 to 5; those of protocols 0 and 1 that
-are lines of text, extension codes and out-of-band buffers are refused. A
-global is a name, a call is noted down, nothing is imported, called or
-unpickled. Each opcode costs constant time beside its own bytes.
-What they make are classes of our own, compared by identity alone: hashing or
-comparing what a file holds could call for time or depth without bound.
-Spec: `docs/spec/torch.md`, "Pickles"; Python's `pickletools`.
+The opcodes are those of protocols 2 to 5; opcodes of protocols 0 and 1 that are lines of text,
+extension codes and out-of-band buffers are refused. A global is only a name, a call is only
+recorded; nothing is imported, called or unpickled. Each opcode costs constant time plus the time
+for its bytes. The results are instances of our own classes, compared by identity: hashing or
+comparing what a file contains could take unbounded time or depth. Spec: `docs/spec/torch.md`,
+"Pickles"; Python's `pickletools`.
 """
 
 from __future__ import annotations
@@ -23,20 +22,19 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 
 MAX_PROTOCOL = 5
-# Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle: an opcode costs constant
-# time, and those that make an object some memory.
+# The most opcodes, and lists, dicts, tuples, sets, calls and marks, in one pickle: an opcode costs
+# constant time, and those that make an object some memory.
 MAX_OPCODES = 32 * MAX_TENSORS
 MAX_CONTAINERS = 4 * MAX_TENSORS
-# Bytes of an integer that is read: longer ones are of no use, and printing them takes quadratic
-# time.
+# Longest integer in bytes: longer ones are useless, and printing them takes quadratic time.
 MAX_INTEGER_BYTES = 255
-# Characters of a global's module or name.
+# Longest module or name of a global in characters.
 MAX_GLOBAL = 1024
-# Bytes of a line with a global's module or name: a character has up to four.
+# Longest line in bytes with a global's module or name: a character has up to four.
 MAX_LINE = 4 * MAX_GLOBAL + 1
-# Bytes in which its end is looked for first: names are short, and each look copies.
+# Its end is first searched in this many bytes: names are short, and each search copies.
 FIRST_LOOK = 64
-# Bytes of a string up to which its characters are in what its opcode counts.
+# For a string of up to this many bytes, its characters are included in the count of its opcode.
 LONG = 32
 FLOAT = Struct(">d")
 STOP = ord(".")
@@ -47,7 +45,7 @@ Load = Callable[[object, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """The name of a class or function. Nothing is imported."""
+    """The name of a class or function, which is never imported."""
 
     module: str
     name: str
@@ -59,7 +57,7 @@ class Global:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LongInteger:
-    """An integer of so many bytes that nothing is done with it."""
+    """An integer of too many bytes to be used."""
 
     nbytes: int
 
@@ -80,9 +78,9 @@ class Set:
 
 @dataclass(slots=True, eq=False)
 class Dict:
-    """A dict, pairs as written: a key may be there twice, then the last one counts.
+    """A dict, as pairs in the order written; the last value of a repeated key counts.
 
-    `filled_at` is where the opcodes end that put its last pair there: it is on top of the stack.
+    `filled_at` is where the opcodes for its last pair end: there the dict is on top of the stack.
     """
 
     pairs: list[tuple[object, object]] = field(default_factory=list)
@@ -91,10 +89,10 @@ class Dict:
 
 @dataclass(slots=True, eq=False)
 class CallResult:
-    """What a call of `callee` with `args` would have made, had anything been called.
+    """What a call of `callee` with `args` would have returned, had it been made.
 
-    `states` are what would have been given to its `__setstate__`, `items`
-    and `pairs` what would have been added to it as to a list or a dict; `filled_at` as of a Dict.
+    `states` would have been passed to its `__setstate__`, `items` and `pairs` added to it as to a
+    list or a dict; `filled_at` is as in a Dict.
     """
 
     callee: object
@@ -108,9 +106,9 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pickle:
-    """A pickle that was read: the value, the globals it names, where it ends.
+    """A pickle that was read: the value, the globals that it names, where it ends.
 
-    `is_encoded` tells that a string of Python 2 is no UTF-8: one needs to know in what it is.
+    `is_encoded` says that a string of Python 2 is not UTF-8, so its encoding has to be known.
     """
 
     root: object
@@ -129,10 +127,10 @@ BYTES = (Global("__builtin__", "bytes"), Global("builtins", "bytes"))
 def parse(
     data: ByteView, what: str, load: Load, *, start: int = 0, listing: ListingBudget | None = None
 ) -> Pickle:
-    """Read the pickle at data[start:]; bytes after it are not looked at.
+    """Read the pickle at data[start:]; bytes after it are ignored.
 
-    `what` names the pickle in errors, its values count in the `listing` of the
-    file. Raises FormatError (structure or limit).
+    `what` names the pickle in errors; its values count in the `listing` of the file. Raises
+    FormatError (structure or limit).
     """
     listing = listing or ListingBudget(len(data) - start)
     return _PickleMachine(data[: start + MAX_JSON], what, load, start, listing).run()
@@ -144,7 +142,7 @@ class _PickleMachine:
     def __init__(
         self, data: ByteView, what: str, load: Load, start: int, listing: ListingBudget
     ) -> None:
-        # Every opcode is a look at the bytes: they are mapped together.
+        # Mapped as a whole, since every opcode reads from it.
         self.data = mapped(data[start:])
         self.start = start
         self.size = len(data)
@@ -169,7 +167,7 @@ class _PickleMachine:
             self.at = self.pos
             if self.pos >= size:
                 self._fail("is cut short")
-            # An opcode costs constant time, so their count bounds that of the run.
+            # An opcode costs constant time, so their number bounds the time of the run.
             if left == 0:
                 self._fail(f"has over {MAX_OPCODES} opcodes", kind="limit")
             left -= 1
@@ -181,12 +179,12 @@ class _PickleMachine:
             step = _STEPS.get(code)
             if step is None:
                 self._fail(f"has opcode {bytes([code])!r}, which is not supported")
-            # What `count` does: a call for each opcode would cost as much as the opcode.
+            # `count` inlined: a call for each opcode would cost as much as the opcode.
             self.listing.left -= _COUNTS[code]
             if self.listing.left < 0:
                 self._count(0)
             step(self)
-        # No writer leaves one open, and readers differ in what the value is then.
+        # No writer leaves a mark open, and readers would differ in the resulting value.
         if self.marked:
             self._fail("stops with a mark still open")
         opcodes = frozenset(code for code in range(256) if self.opcodes[code])
@@ -197,7 +195,7 @@ class _PickleMachine:
         fail(f"{self.what} {message}", offset=self.at, field=self.what, kind=kind)
 
     def _count(self, amount: int) -> None:
-        """Count what an opcode makes beside what every one of its kind does."""
+        """Count what an opcode makes in addition to the constant count of its kind."""
         self.listing.count(amount, self.at, self.what)
 
     def _count_container(self) -> None:
@@ -205,7 +203,7 @@ class _PickleMachine:
         if self.containers > MAX_CONTAINERS:
             self._fail(f"has over {MAX_CONTAINERS} objects", kind="limit")
 
-    # What follows an opcode.
+    # Arguments of opcodes.
 
     def _take(self, count: int) -> bytes:
         end = self.pos + count
@@ -234,11 +232,11 @@ class _PickleMachine:
     def _text(self, length: int) -> str:
         raw = self._take(length)
         try:
-            # As Python writes it: lone surrogates are refused where they name a tensor.
+            # As Python writes it: lone surrogates are refused later if they name a tensor.
             text = raw.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
             self._fail("has a string that is not UTF-8")
-        # Python's strings have four bytes for each character where one needs them.
+        # A Python string uses four bytes for each character if any needs them.
         if length > LONG and _BEYOND_LATIN.search(text):
             self._count(3 * length)
         return text
@@ -291,7 +289,7 @@ class _PickleMachine:
         if self.stack:
             self.stack.pop()
         else:
-            # Python's own reader takes the mark, too, where nothing stands on it.
+            # Python's own reader also pops the mark if there is nothing above it.
             self._pop_mark()
 
     def dup(self) -> None:
@@ -311,7 +309,7 @@ class _PickleMachine:
         length = self._integer(width, signed=width > 1)
         if not 0 <= length <= self.size - self.pos:
             self._fail("is cut short")
-        # Printing a longer one takes quadratic time, and no tensor is described by one.
+        # Printing a longer one takes quadratic time, and no tensor needs one.
         if length <= MAX_INTEGER_BYTES:
             self.stack.append(self._integer(length, signed=True))
         else:
@@ -322,7 +320,7 @@ class _PickleMachine:
         self.stack.append(FLOAT.unpack(self._take(FLOAT.size))[0])
 
     def string(self, width: int) -> None:
-        """A string of Python 2: text where it is text."""
+        """Push a string of Python 2, as text if it is UTF-8."""
         raw = self._take(self._integer(width))
         try:
             self.stack.append(raw.decode())
@@ -388,7 +386,7 @@ class _PickleMachine:
             self.stack.append(encoded)
 
     def _encoded(self, callee: object, args: tuple[object, ...]) -> bytes | None:
-        """The bytes that a call stands for, None if it stands for none."""
+        """Return the bytes that a call denotes, None if it does not denote bytes."""
         if not isinstance(callee, Global):
             return None
         if not args:
@@ -396,8 +394,8 @@ class _PickleMachine:
         text = args[0]
         if callee != ENCODE or len(args) != 2 or args[1] != LATIN_1 or not isinstance(text, str):
             return None
-        # One text may be encoded any number of times: that is done once, and
-        # the text is kept so that its id stays its own.
+        # One text may be encoded any number of times: do it once, and keep the
+        # text so that its id is not reused.
         if id(text) not in self.encoded:
             try:
                 raw = text.encode("latin-1")
@@ -505,7 +503,7 @@ _COUNTS = [VALUE // 2] * 256
 """What an opcode counts, most of them as a number or a reference to what is there."""
 for _opcodes, _amount in (
     (b"UTX\x8c\x8dCB\x8e\x96", VALUE),  # texts and bytes
-    (b"qr\x94", VALUE + VALUE // 2),  # what the memo keeps
+    (b"qr\x94", VALUE + VALUE // 2),  # memo entries
     (b"(]l)t\x85\x86\x87}d\x8f\x91", CONTAINER),  # marks, lists, tuples, dicts, sets
     (b"c\x93R\x81\x92Q", 2 * CONTAINER),  # globals, calls, storages
 ):

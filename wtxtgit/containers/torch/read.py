@@ -1,10 +1,8 @@
-"""torch.save files: a zip of a pickle and of the storages that it refers to.
+"""torch.save files: a zip of a pickle and of the storages to which it refers.
 
-All members stand in one folder: `data.pkl`, the pickle of the saved value,
-`data/<key>`, the bytes of a storage each, `byteorder`, `version` and others.
-The pickle's opcodes are read, nothing is unpickled. Tensors of storages are
-the same in legacy files.
-Spec: `docs/spec/torch.md`
+All members are in one folder: `data.pkl`, the pickle of the saved value; `data/<key>`, the bytes of
+one storage each; `byteorder`, `version` and others. The pickle's opcodes are read, but nothing is
+unpickled. Tensors in storages are the same in legacy files. Spec: `docs/spec/torch.md`
 """
 
 from __future__ import annotations
@@ -47,10 +45,10 @@ CONSTANTS = "constants.pkl"
 DIRECTORY_ROLE = "_directory"
 ARRAY_ROLE = "_npy"
 BYTEORDERS = (b"little", b"big")
-# Bytes of a member that holds a word or a number; one that is deflated must not be a bomb.
+# Largest member in bytes that holds a word or a number; a deflated one must not be a bomb.
 MAX_WORD = 64
 TOO_LARGE = "its storage is deflated and over the limit"
-# Names of globals that a description lists: a pickle may name millions.
+# The most names of globals in a description: a pickle may have millions.
 MAX_GLOBALS = 1000
 MISSING = "its storage is missing"
 UNKNOWN = "its dtype is unknown"
@@ -65,12 +63,11 @@ _NUMPY_RANK = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Torch:
-    """A torch file that was read: `folder` is what all its members' names start with.
+    """A torch file that was read: `folder` is the common prefix of all members' names.
 
-    `storages` are the storages' members by key; `named` all distinct
-    storages that the pickle names; `arrays` the npy files that are stored
-    members, by position. torch can be told to write no CRC-32: `has_crc32`
-    where any member has one.
+    `storages` are the storages' members by key; `named` all distinct storages that the pickle
+    names; `arrays` the npy files that are stored members, by position. torch can be told to write
+    no CRC-32: `has_crc32` if any member has one.
     """
 
     data: ByteView
@@ -111,31 +108,31 @@ class Torch:
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
     def member(self, name: str) -> ZipMember | None:
-        """The last member of that name below the folder."""
+        """Return the last member of that name below the folder."""
         return _last(self.directory, self.folder + name)
 
     @property
     def alignment(self) -> int:
-        """Where storages start, as the file says: multiples of so many bytes."""
+        """The alignment of storages that the file states, in bytes."""
         word = self.word(ALIGNMENT) or ""
         alignment = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else 0
         return alignment if 1 <= alignment <= MAX_ALIGNMENT else DEFAULT_ALIGNMENT
 
     def refuse_shared_bytes(self) -> None:
-        """Raise FormatError where members share bytes, or have some of the directory."""
-        # Apart they could be any number of times larger than the file.
+        """Raise FormatError if members share bytes with each other or with the directory."""
+        # Written separately they could be any number of times larger than the file.
         if zip_read.overlapping(self.directory.members, self.directory.start):
             raise FormatError("members share bytes", field="payload")
 
     def blocks(self, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:
-        """What a member holds, in pieces; raises FormatError."""
+        """Yield what a member holds; raises FormatError."""
         most = max(options.max_chunk, member.end - member.start)
         return zip_read.blocks(self.data, member, most)
 
     def _covering(self) -> dict[int, tuple[str, View]]:
-        """The tensor of each stored member, by its id, that just one tensor covers.
+        """Return, by id, the stored members that exactly one tensor covers, with that tensor.
 
-        A tensor of several names is one, and has the first of them.
+        A tensor with several names counts as one, with its first name.
         """
         covering: dict[int, tuple[str, View]] = {}
         shared: set[int] = set()
@@ -144,7 +141,7 @@ class Torch:
             member = None if key is None else self.storages.get(key)
             if key is None or member is None or not member.stored:
                 continue
-            # A member that is cut as a tensor is all of it, and nobody else's.
+            # A member that is cut as a tensor contains exactly that tensor.
             if not covers(view, member.size):
                 continue
             if covering.setdefault(id(member), (name, view))[1] is not view:
@@ -180,7 +177,7 @@ class Torch:
         return StorageBytes(PackedBytes(member.size, opened), None)
 
     def word(self, name: str) -> str | None:
-        """The content of a short member as text, None where there is none."""
+        """Return the content of a short member as text, None if there is none."""
         member = self.member(name)
         if member is None:
             return None
@@ -192,7 +189,7 @@ class Torch:
 
 
 def describe(container: Torch, options: ReadOptions) -> Description:
-    """What the file says of itself."""
+    """Describe the file."""
     return Description(
         "torch",
         (
@@ -230,7 +227,7 @@ def read(data: ByteView, counts: ListingBudget | None = None) -> Torch:
 def read_members(
     data: ByteView, directory: Directory, counts: ListingBudget | None = None
 ) -> Torch:
-    """Read what these members of a file are; raises FormatError."""
+    """Interpret these members of a file; raises FormatError."""
     counts = counts or ListingBudget(len(data))
     folder = _folder(directory)
     member = None if folder is None else _last(directory, folder + PICKLE)
@@ -261,14 +258,14 @@ def _read_pickle(
         pickle = pickle_read.parse(content, PICKLE, load, listing=counts)
         return pickle, listing.list_tensors(pickle, 0, PICKLE, counts)
     except FormatError as error:
-        # Places in what was inflated are no places in the file.
+        # Positions in inflated data are not positions in the file.
         raise FormatError(
             error.message, kind=error.kind, offset=member.start, field=error.field
         ) from None
 
 
 def _folder(directory: Directory) -> str | None:
-    """The first member's folder, as torch has it, else the first one with a pickle."""
+    """Return the first member's folder, like torch, or else the first one with a pickle."""
     names = [member.name for member in directory.members]
     folders = [name[: name.find("/") + 1] for name in names]
     if folders and folders[0] + PICKLE in names:
@@ -287,7 +284,7 @@ def _byteorder(data: ByteView, member: ZipMember | None) -> str:
 
 
 def _storages(directory: Directory, folder: str) -> dict[str, ZipMember]:
-    """The storages' members by key, of equal names the last."""
+    """Return the storages' members by key; the last of equal names counts."""
     start = folder + STORAGE
     return {
         member.name[len(start) :]: member
@@ -302,7 +299,7 @@ def _last(directory: Directory, name: str) -> ZipMember | None:
 
 @dataclass(frozen=True, slots=True)
 class StorageBytes:
-    """The bytes of a storage; `offset` is where they stand in the file, None where decoded."""
+    """The bytes of a storage; `offset` is their position in the file, None if they were decoded."""
 
     data: ByteView | PackedBytes
     offset: int | None
@@ -318,13 +315,13 @@ Find = Callable[[Storage], StorageBytes | str]
 
 
 def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "little") -> Tensor:
-    """A view as a tensor with its bytes; one that repeats items is at most `most` bytes long."""
+    """Return a view as a tensor with its bytes; one that repeats items has at most `most` bytes."""
     none = memoryview(b"")
     if view.storage is None:
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=NO_STORAGE)
     stored = find(view.storage)
     if isinstance(stored, str):
-        # A tensor without items lacks nothing.
+        # A tensor without items needs no storage.
         absent = stored if view.numel else None
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     start, end = view.span()
@@ -353,14 +350,14 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
 
 
 def views_of(container: Torch) -> list[View]:
-    """The views of the tensors of a pickle, in its order."""
+    """Return the views of the tensors of a pickle, in its order."""
     return [view for _, view in container.listing.tensors]
 
 
 def by_value(tensor: Tensor, view: View) -> Tensor:
-    """The tensor as torch reads it, conjugated or negated where its view says so.
+    """Return the tensor as torch reads it, conjugated or negated if its view says so.
 
-    Of numbers that numpy has; others stay the items of their storage.
+    Only for dtypes that numpy has; others keep the items of their storage.
     """
     element = ELEMENTS.get(view.dtype)
     word = _FLIPPED.get(element or "")
@@ -378,7 +375,7 @@ def _flipped(tensor: Tensor, view: View, word: str) -> ByteView:
     import numpy as np  # few files have such tensors
 
     sign = "<" if tensor.byteorder == "little" else ">"
-    # Where the view reaches was checked when it was listed.
+    # The bounds of the view were checked when it was listed.
     apart = [stride * view.item for stride in view.strides]
     flat = np.frombuffer(tensor.data, sign + word) if view.numel else np.zeros(0, sign + word)
     if view.numel:
@@ -392,7 +389,7 @@ def _flipped(tensor: Tensor, view: View, word: str) -> ByteView:
 
 
 def global_names(pickle: Pickle) -> list[str]:
-    """The globals that a pickle names, in its order, as text that JSON and terminals hold."""
+    """Return the globals that a pickle names, in order, as text for JSON and terminals."""
     return [
         named.path.encode("utf-8", "backslashreplace").decode()
         for named in pickle.globals[:MAX_GLOBALS]
@@ -400,7 +397,7 @@ def global_names(pickle: Pickle) -> list[str]:
 
 
 def covers(view: View, size: int) -> bool:
-    """Whether a tensor is just all the `size` bytes of its storage."""
+    """Whether a tensor is exactly all the `size` bytes of its storage."""
     return (
         view.dtype not in PACKED
         and view.offset == 0

@@ -1,10 +1,8 @@
-"""Writing a torch file anew with other bytes of its tensors.
+"""Rewriting a torch file with other bytes of its tensors.
 
-The pickle is a program and is not written anew: which dtypes, shapes and
-strides tensors have, and everything beside them, stays as one of the files has
-it. Tensors of another file that nothing else refers to can come to its dicts
-(`items`).
-Spec: `docs/spec/torch.md`, "Resealing"
+The pickle is a program and is not rewritten: dtypes, shapes and strides of tensors, and everything
+besides them, stay as one of the files has them. Tensors of another file to which nothing else
+refers can be added to its dicts (`items`). Spec: `docs/spec/torch.md`, "Resealing"
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ COMMENTS, REPEATED, FOLDERS = "comments of members", "repeated members", "folder
 
 
 def entries(container: Torch, options: ReadOptions) -> list[Entry]:
-    """The tensors of a file, in the order of its description."""
+    """Return the tensors of a file, in the order of its description."""
     return TorchContents(container, options).entries
 
 
@@ -56,11 +54,11 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The bytes of a file that has these tensors, all of those that it has.
+    """Yield the bytes of a file that has exactly these tensors.
 
-    Where it can't have them, or other `values`, that of the files placed is taken for
-    it that can. The order is that of the pickle: what comes to it stands behind the rest of its
-    dict. Raises FormatError before the first of the bytes.
+    If `container` can't have them, or these `values`, one of the other source files is used instead
+    that can. The order is that of the pickle: added items come last in their dict. Raises
+    FormatError before yielding anything.
     """
     written = _TensorFiles(options).fit(container, placed, values)
     file = written.file
@@ -72,7 +70,7 @@ def reseal(
         changed, added = _larger(written, changed, options)
         return zip_layout.laid_out(file.container, _by_entry(changed), options, added=added)
     if file.container.has_crc32:
-        # Without CRC-32 the fingerprint is that of zeros, and stays.
+        # Without CRC-32s the fingerprint is that of zeros, and does not change.
         changed += _fingerprint(file.container, changed)
     if all(one.member.stored for one in changed):
         return zip_layout.in_place(file.container, changed)
@@ -85,9 +83,9 @@ def _by_entry(changed: Iterable[ChangedMember]) -> dict[int, ChangedMember]:
 
 @dataclass(slots=True)
 class _FittingFile:
-    """The file to be written, the bytes of its tensors that are not its own, and what comes to it.
+    """The file to be written, new bytes for its tensors, and what is added to it.
 
-    `gained` are tensors with their bytes, `versions` what is said of modules.
+    `gained` are added tensors with their bytes, `versions` what is said of modules.
     """
 
     file: TorchContents
@@ -101,7 +99,7 @@ class _FittingFile:
 
 
 class _TensorFiles:
-    """The files that tensors are taken from, each listed once."""
+    """The files from which tensors are taken, each listed once."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -118,10 +116,9 @@ class _TensorFiles:
     def fit(
         self, container: Torch, placed: Sequence[PlacedEntry], wanted: Mapping[str, object] | None
     ) -> _FittingFile:
-        """The file to be written, with what is not its own.
+        """Return the file to be written, with everything that is not its own.
 
-        Raises FormatError with the reason why `container` is not that file,
-        where none is.
+        If no file fits, raises FormatError with the reason why `container` does not.
         """
         sources = {id(one.source): one.source for one in placed}
         files = {id(one): one for one in map(self.of, (container, *sources.values()))}
@@ -144,11 +141,11 @@ class _TensorFiles:
         raise why or _refused("have no file")
 
     def _gained(self, file: TorchContents, placed: Sequence[PlacedEntry]) -> dict[int, TensorItem]:
-        """Which of the tensors, by their places in `placed`, come to a file as items of its dicts.
+        """Return which tensors, by their places in `placed`, are added to a file's dicts.
 
-        Raises FormatError where the file can't have just these tensors.
+        Raises FormatError if the file can't have exactly these tensors.
         """
-        # Names may be there more than once: they are paired in their order.
+        # Names may be repeated: they are paired in their order.
         own = dict(zip(_keys(file.entries), file.entries, strict=True))
         listed = [self.of(one.source).entries[one.number] for one in placed]
         given = dict(zip(_keys(listed), enumerate(listed), strict=True))
@@ -165,7 +162,7 @@ class _TensorFiles:
         }
 
     def _item(self, file: TorchContents, source: TorchContents, name: str) -> TensorItem:
-        """A tensor of another file that a dict of this one can hold; raises FormatError."""
+        """Return a tensor of another file that a dict of this one can hold; raises FormatError."""
         item = source.items.tensors.get(name)
         if item is None or item.path not in file.items.dicts:
             raise _refused(f"gain tensor {quoted(name)}")
@@ -178,9 +175,10 @@ class _TensorFiles:
     def _versions(
         self, file: TorchContents, wanted: Mapping[str, object] | None
     ) -> dict[str, Versions]:
-        """What is said of modules that is not said in this file; raises FormatError.
+        """Return what is said of modules that this file does not say; raises FormatError.
 
-        Nor may the file have another value than is `wanted`, None for those of the file itself.
+        Also raises it if the file has another value than is `wanted`; None stands for the file's
+        own.
         """
         if wanted is None:
             return {}
@@ -200,7 +198,7 @@ class _TensorFiles:
     def _contents(
         self, written: TorchContents, placed: Sequence[PlacedEntry]
     ) -> dict[int, NewContent]:
-        """The bytes of tensors that are not to be the file's own, by number."""
+        """Return, by number, the bytes of tensors that are not the file's own."""
         numbers = {key: n for n, key in enumerate(_keys(written.entries))}
         contents: dict[int, NewContent] = {}
         listed = [self.of(one.source).entries[one.number] for one in placed]
@@ -223,7 +221,7 @@ class _TensorFiles:
         return contents
 
     def _bytes_of(self, one: PlacedEntry) -> NewContent:
-        """The bytes of a tensor that comes to a file; raises FormatError."""
+        """Return the bytes of a tensor that is added to a file; raises FormatError."""
         source = self.of(one.source)
         size = source.tensors[one.number].nbytes
         content = one.content or self._taken(source, one.number)
@@ -235,7 +233,7 @@ class _TensorFiles:
         return content
 
     def _taken(self, source: TorchContents, number: int) -> NewContent:
-        """The bytes of a tensor of another file, whose storage must not be damaged."""
+        """Return the bytes of a tensor of another file, whose storage must not be damaged."""
         place, container = source.places[number], source.container
         if place is not None and (id(source), place.member.entry) not in self._checked:
             self._checked.add((id(source), place.member.entry))
@@ -253,7 +251,7 @@ def _changed(
     contents: Mapping[int, NewContent],
     options: ReadOptions,
 ) -> list[ChangedMember]:
-    """The members that other contents change; each is put together once, to see that it can be."""
+    """Return the members that new contents change; each is combined once to see that it can be."""
     touched = {
         place.member.entry: place.member
         for place in (written.places[number] for number in contents)
@@ -273,9 +271,9 @@ def _changed(
 def _larger(
     written: _FittingFile, changed: list[ChangedMember], options: ReadOptions
 ) -> tuple[list[ChangedMember], dict[int, list[NewMember]]]:
-    """The changed members of a file to which something comes, and new storages, with the last one.
+    """Return the changed members of a file to which something is added, and new storages.
 
-    The last one is known by its entry.
+    These come after the last storage, which is identified by its entry.
     """
     container = written.file.container
     pickle, keys = container.pickle_member, _new_keys(container)
@@ -301,7 +299,7 @@ def _larger(
 
 
 def _new_keys(container: Torch) -> Iterator[str]:
-    """Keys that no storage has, as torch counts them."""
+    """Yield keys that no storage has, counting as torch does."""
     taken = {storage.key for storage in container.named} | container.storages.keys()
     return (key for key in map(str, count(len(taken))) if key not in taken)
 
@@ -309,7 +307,7 @@ def _new_keys(container: Torch) -> Iterator[str]:
 def _spans_of(
     written: TorchContents, contents: Mapping[int, NewContent], members: set[int]
 ) -> dict[int, list[TensorSpan]]:
-    """The spans of tensors in these members; of equal ones that keep their bytes only one."""
+    """Return the spans of tensors in these members; of equal unchanged ones only one."""
     by_member: dict[int, list[TensorSpan]] = {}
     kept: set[TensorPlace] = set()
     for number, place in enumerate(written.places):
@@ -332,14 +330,14 @@ def _fingerprint(
     changed: Sequence[ChangedMember],
     added: Mapping[int, Sequence[NewMember]] | None = None,
 ) -> list[ChangedMember]:
-    """torch's own fingerprint of all members, made anew where it was right."""
+    """Add torch's own fingerprint of all members, computed anew if it was right."""
     member = container.member(SERIALIZATION_ID)
     size = 2 * contents.ID_DIGITS
     if member is None or member.size != size:
         return []
     old = bytes(zip_read.content(container.data, member, size))
     by_entry = _by_entry(changed)
-    # torch passes over members that are empty.
+    # torch skips empty members.
     others = [m for m in container.directory.members if m is not member and m.size]
     now: list[int] = []
     for other in container.directory.members:
@@ -361,14 +359,13 @@ def _refused(what: str) -> FormatError:
 
 
 def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
-    """What the zip has beside its members, and what `values` does not tell of these.
+    """Return what the zip has besides its members, and what `values` omits about these.
 
-    Where storages are: one word where they are all on one device, else each
-    device with how many of them follow one another there. Names of compressed
-    members, their comments, and hashes of members that are not told by their
-    names: folders, and all but the last of one name. The folder that all are
-    in is none of that: it is called as the file was when it was saved. Raises
-    FormatError where members share bytes.
+    Devices of storages: one word if they are all on one device, else each device with how many
+    follow one another there. Also names of compressed members, their comments, and hashes of
+    members that can't be identified by name: folders, and all but the last of one name. The common
+    folder is not included: its name is that of the file when it was saved. Raises FormatError if
+    members share bytes.
     """
     container.refuse_shared_bytes()
     data, members = container.data, container.directory.members
@@ -404,7 +401,7 @@ def _devices(container: Torch, of_items: Set[str]) -> object:
 
 
 def _hashes(container: Torch, members: Iterable[ZipMember]) -> list[tuple[str, bytes]]:
-    """Names of members, with the SHA-256 of their payloads as they are stored."""
+    """Return names of members, with the SHA-256 of their stored payloads."""
     return [
         (
             shown(container, member),

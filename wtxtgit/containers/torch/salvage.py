@@ -1,9 +1,9 @@
-"""What is left of a damaged torch file: tensors whose storages' CRC-32 holds.
+"""Salvaging a damaged torch file: tensors whose storages' CRC-32 holds.
 
-The pickle says which tensors there are, with names, dtypes, shapes and the storages they are views
-of, and has a CRC-32, too: without it nothing can be told. Its opcodes are read, nothing is
-unpickled. Of a storage that was cut off the tensors that are there are unproved.
-Spec: `docs/spec/torch.md`, "Salvage".
+The pickle says which tensors there are, with names, dtypes, shapes and the storages of which they
+are views. It has a CRC-32, too; without the pickle nothing can be salvaged. Its opcodes are read,
+but nothing is unpickled. In a truncated storage, the tensors that still exist are unproved. Spec:
+`docs/spec/torch.md`, "Salvage".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_BYTEORDER = (
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
-    """The tensors that the pickle lists; raises FormatError where it can't be read."""
+    """Return the tensors that the pickle lists; raises FormatError if it can't be read."""
     left = zip_salvage.read(data, options)
     container = read_members(data, replace(left.whole, members=tuple(_there(data, left))))
     by_name = {one.member.name: one for one in left.members}
@@ -44,12 +44,12 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     for tensor, number in zip(tensors[len(named) :], container.arrays, strict=True):
         member = container.directory.members[number]
         found.append(_whole(tensor, doubt or by_name[member.name].doubt))
-    # The pickle lists all tensors: members that it does not name are nothing that is lost.
+    # The pickle lists all tensors: members that it does not name are no loss.
     return Salvage(tuple(found), tags=container.listing.tags)
 
 
 def _there(data: ByteView, left: LeftZip) -> Iterator[ZipMember]:
-    """The members that are whole, and of storages that were cut off what is there."""
+    """Yield the members that are intact, and the existing part of truncated storages."""
     for one in left.members:
         member = one.member
         if one.lost is None:
@@ -59,9 +59,9 @@ def _there(data: ByteView, left: LeftZip) -> Iterator[ZipMember]:
 
 
 def _doubt(container: Torch, by_name: dict[str, LeftMember], *, is_sound: bool) -> str | None:
-    """What nothing proves of any tensor: the pickle's name, or the order of bytes."""
+    """Return what is not proved for any tensor: the pickle's name, or the byte order."""
     order = by_name.get(container.folder + BYTEORDER)
-    # A member that is damaged may have been the one that says it.
+    # A damaged member may have been the one that says it.
     if order is None and not is_sound:
         return _NO_BYTEORDER
     if order is not None and order.lost is not None:
@@ -87,7 +87,7 @@ def _of_view(
 
 
 def _cut(data: ByteView, storage: LeftMember, view: View) -> list[Span]:
-    """Which bytes of a tensor are behind the end of the file, where its storage reaches there."""
+    """Return which bytes of a tensor are beyond the file's end, if its storage reaches there."""
     if storage.lost != CUT_OFF or storage.member.method != STORED:
         return []
     start, end = view.span()

@@ -1,12 +1,10 @@
-"""Tensors as pickles describe them: views of storages, of torch's dtypes.
+"""Tensors as pickles describe them: views of storages, with torch's dtypes.
 
-What `torch._utils` would rebuild is read from the arguments of the call.
-A storage is named by a persistent id, ("storage", class, key, location,
-numel), in legacy files with a sixth item: a part of another storage.
-Storages have a class for each dtype that torch had when the format was made;
-the others are bytes, `UntypedStorage`, whose tensors name their dtype. A
-dtype is named without `torch.`.
-Spec: `docs/spec/torch.md`, "Tensors"; torch/storage.py, `_dtype_to_storage_type_map` and
+What `torch._utils` would rebuild is derived from the arguments of the call. A storage is named by a
+persistent id, ("storage", class, key, location, numel), in legacy files with a sixth item: a part
+of another storage. Storages have a class for each dtype that torch had when the format was made;
+others are bytes, `UntypedStorage`, whose tensors name their dtype. A dtype is named without
+`torch.`. Spec: `docs/spec/torch.md`, "Tensors"; torch/storage.py, `_dtype_to_storage_type_map` and
 `_new_dtypes`.
 """
 
@@ -90,9 +88,9 @@ PACKED = {"quint4x2": 2, "quint2x4": 4}
 
 UTILS = "torch._utils"
 MAX_RANK = 64
-# Largest size, stride, offset or count of items: torch has int64 for them.
+# Largest size, stride, offset or count of items: torch uses int64.
 MAX_SIZE = 2**63 - 1
-# Characters of a storage's key; torch writes small numbers.
+# Longest key of a storage in characters; torch writes small numbers.
 MAX_KEY = 1024
 REBUILT_DTYPE = {"_rebuild_tensor_v3": 6}
 REBUILT_METADATA = {"_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
@@ -108,10 +106,9 @@ NO_STORAGE = "a tensor on the meta device has no storage"
 class Storage:
     """A storage as a persistent id names it, `numel` items of `dtype`.
 
-    `dtype` is the name of the storage's class where that is unknown. `part` is
-    the first item and the count of items where it is a part of the storage
-    `key`. `device` is where it was when it was saved, which tells no two
-    storages apart, nor does the count of items that named it.
+    `dtype` is the name of the storage's class if that is unknown. `part` is the first item and the
+    count of items if it is a part of the storage `key`. `device` is where it was when it was saved;
+    neither device nor count of items distinguishes storages.
     """
 
     key: str
@@ -123,7 +120,7 @@ class Storage:
 
     @property
     def item(self) -> int | None:
-        """Bytes of an item, None where the class is unknown."""
+        """The size of an item in bytes, None if the class is unknown."""
         return SIZES.get(self.dtype)
 
     @property
@@ -146,10 +143,9 @@ class Storage:
 class View:
     """A tensor: items of `dtype` in a storage, from `offset` on, `strides` apart.
 
-    All three count items. `dtype` may be one that is unknown, which has no
-    `item`; `element` is None where the items are no plain numbers, `storage`
-    where there are none. `flips` are those of VIEW_BITS by which its values are
-    others than those of its storage.
+    All three count items. `dtype` may be unknown, and then has no `item`; `element` is None if the
+    items are not plain numbers; `storage` is None if there are no items. `flips` are those of
+    VIEW_BITS by which its values differ from those of its storage.
     """
 
     dtype: str
@@ -162,7 +158,7 @@ class View:
 
     @property
     def item(self) -> int:
-        """Bytes of an item, 0 where the dtype is unknown."""
+        """The size of an item in bytes, 0 if the dtype is unknown."""
         return SIZES.get(self.dtype, 0)
 
     @property
@@ -174,7 +170,7 @@ class View:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the items stand in C order without gaps; strides of single items are free."""
+        """Whether the items are in C order without gaps; strides of single items do not matter."""
         step = 1
         for dim, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if dim != 1 and stride != step:
@@ -183,9 +179,9 @@ class View:
         return True
 
     def span(self) -> tuple[int, int]:
-        """First and last byte + 1 of the view in its storage's bytes; packed items: whole bytes.
+        """Return first byte and end of the view in its storage; for packed items in whole bytes.
 
-        An empty span where there are no items, or their size is unknown.
+        The span is empty if there are no items, or if their size is unknown.
         """
         if self.numel == 0 or self.item == 0:
             return 0, 0
@@ -198,10 +194,10 @@ class View:
 
 
 def storage(pid: object, offset: int) -> object:
-    """The storage that a persistent id names, read at byte `offset`.
+    """Return the storage that a persistent id, read at byte `offset`, names.
 
-    A legacy file names the class of a module in the same way, with its source
-    text: that is the class. Raises FormatError.
+    A legacy file names the class of a module in the same way, with its source text: then that class
+    is returned. Raises FormatError.
     """
     if not isinstance(pid, tuple) or not pid:
         _fail("persistent id is not a tuple", offset)
@@ -217,7 +213,7 @@ def storage(pid: object, offset: int) -> object:
         _fail("persistent id has an invalid key", offset)
     if not is_size(numel):
         _fail(f"storage {quoted(key)} has an invalid numel", offset)
-    # Where a storage was says nothing of its bytes, so any object may stand there.
+    # The device of a storage does not affect its bytes, so any object may be there.
     device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:
@@ -225,7 +221,7 @@ def storage(pid: object, offset: int) -> object:
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(is_size, part[1:])):
         _fail(f"storage {quoted(key)} has invalid view metadata", offset)
     _view_key, first, count = part
-    # Python's integers do not overflow: both were checked to be sizes.
+    # Python's integers do not overflow, and both were checked to be sizes.
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a view that reaches past its end", offset)
     return Storage(key, dtype, numel, (first, count), device, len(pid))
@@ -233,12 +229,12 @@ def storage(pid: object, offset: int) -> object:
 
 @dataclass(frozen=True, slots=True)
 class NamedStorages:
-    """All distinct storages that a pickle names, in its order; `load` is for its reader."""
+    """All distinct storages that a pickle names, in its order; `load` is passed to its reader."""
 
     named: dict[Storage, None] = field(default_factory=dict)
 
     def load(self, pid: object, offset: int) -> object:
-        """The storage, or the class, of a persistent id; raises FormatError."""
+        """Return the storage, or the class, of a persistent id; raises FormatError."""
         loaded = storage(pid, offset)
         if isinstance(loaded, Storage):
             self.named.setdefault(loaded)
@@ -246,14 +242,14 @@ class NamedStorages:
 
 
 def view(value: object, offset: int) -> View | None:
-    """The tensor that a value of the pickle is, None if it is none.
+    """Return the tensor that a value of the pickle is, None if it is not one.
 
-    `offset` is where the pickle starts, for errors. Raises FormatError where
-    torch could rebuild no such tensor.
+    `offset` is where the pickle starts, for errors. Raises FormatError if torch could not rebuild
+    such a tensor.
     """
     if not isinstance(value, CallResult) or not isinstance(value.callee, Global):
         return None
-    # Calls are told by names alone: nothing is imported to look at them.
+    # Calls are recognised by names only: nothing is imported for it.
     if value.callee.module != UTILS:
         return None
     name, args = value.callee.name, value.args
@@ -280,7 +276,7 @@ def view(value: object, offset: int) -> View | None:
 
 
 def why_outside(tensor: View, nbytes: int) -> str | None:
-    """Words on a view that reaches outside of its storage of `nbytes` bytes, None if inside."""
+    """Return words on a view that reaches outside of its storage of `nbytes` bytes, else None."""
     limit = nbytes
     if tensor.storage is not None and tensor.storage.part is not None:
         limit = min(nbytes, tensor.storage.end)
@@ -290,7 +286,7 @@ def why_outside(tensor: View, nbytes: int) -> str | None:
 
 
 def sizes(value: object) -> tuple[int, ...] | None:
-    """A tuple, list or torch.Size of at most 64 sizes, None if it is none."""
+    """Return a tuple, list or torch.Size of at most 64 sizes as a tuple, None for anything else."""
     if (
         isinstance(value, CallResult)
         and value.callee == Global("torch", "Size")
@@ -298,7 +294,7 @@ def sizes(value: object) -> tuple[int, ...] | None:
     ):
         value = value.args[0]
     items = value.items if isinstance(value, List) else value
-    # Checked before the items are: a list in a pickle can have millions.
+    # Checked before the items: a list in a pickle can have millions.
     if not isinstance(items, tuple | list) or len(items) > MAX_RANK:
         return None
     return tuple(items) if all(map(is_size, items)) else None
@@ -328,17 +324,17 @@ def _dtype(args: tuple[object, ...], offset: int) -> str:
 
 
 def dtype_name(dtype: Global) -> str:
-    """The dtype that a global is; one that is unknown by its whole name."""
+    """Return the dtype that a global denotes; for an unknown one its full name."""
     return dtype.name if dtype.module == "torch" and dtype.name in SIZES else _printable(dtype)
 
 
 def _printable(named: Global) -> str:
-    """A word for a class or dtype that is unknown; none of those that are known has a dot."""
+    """Return a word for an unknown class or dtype; no known one contains a dot."""
     return named.path.encode("utf-8", "backslashreplace").decode()
 
 
 def _flips(args: tuple[object, ...]) -> tuple[str, ...]:
-    """What metadata says is done to values when they are read: of VIEW_BITS, in their order."""
+    """Return what metadata says is done to values on reading: some of VIEW_BITS, in their order."""
     if not args or not isinstance(args[0], Dict):
         return ()
     pairs = args[0].pairs[-MAX_RANK:]
@@ -346,7 +342,7 @@ def _flips(args: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def is_size(value: object) -> TypeGuard[int]:
-    """Whether a value of a pickle is a size or a place."""
+    """Whether a value of a pickle is a size or a position."""
     return type(value) is int and 0 <= value <= MAX_SIZE
 
 

@@ -1,7 +1,7 @@
 """Writing torch files: an OrderedDict of names and tensors, pickled in protocol 2.
 
-Globals and words that are needed again are put into the memo.
-Spec: `docs/spec/torch.md`, "What is written"
+Globals and words that are used again are put into the memo. Spec: `docs/spec/torch.md`, "What is
+written"
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROTOCOL = 2
 LOCATION = "cpu"
 UNTYPED = ("torch.storage", "UntypedStorage")
 UNTYPED_DTYPE = STORAGES["UntypedStorage"]
-# Items that are set at a time, as Python's own pickler has it.
+# Items that are set at a time, as by Python's own pickler.
 BATCH = 1000
 STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
 """The storage class of each dtype that has one."""
@@ -35,7 +35,7 @@ FILE_VERSION = b"3\n"
 
 
 class PickleWriter:
-    """The bytes of opcodes, and what their memo holds, where they have one (`remembers`)."""
+    """The bytes of opcodes, and the content of their memo, if they use one (`remembers`)."""
 
     def __init__(self, *, remembers: bool = True) -> None:
         self.remembers = remembers
@@ -50,7 +50,7 @@ class PickleWriter:
         self.put(b"X", len(raw).to_bytes(4, "little"), raw)
 
     def _put_once(self, key: str | tuple[str, str]) -> bool:
-        """Take from the memo what is there already; say whether it was."""
+        """Take something from the memo if it is there; returns whether it was."""
         if key in self.memo:
             self.put(b"h", bytes([self.memo[key]]))
         return key in self.memo
@@ -100,10 +100,9 @@ class PickleWriter:
 
 
 def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]) -> bytes:
-    """The pickle of tensors with their dtypes, each the whole of a storage.
+    """Return the pickle of tensors with their dtypes, each of which is a whole storage.
 
-    The storages' keys are "0", "1", ... in the same order; `items` says how
-    many items each has.
+    The storages' keys are "0", "1", ... in the same order; `items` are their numbers of items.
     """
     pickle = PickleWriter()
     pickle.put(b"\x80", bytes([PROTOCOL]))
@@ -137,7 +136,7 @@ def put_tensor(
     *,
     requires_grad: bool = False,
 ) -> None:
-    """Put the call that rebuilds a tensor of all `items` items of the storage `key`."""
+    """Add the call that rebuilds a tensor from all `items` items of the storage `key`."""
     is_typed = dtype in STORAGE_OF
     pickle.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
     pickle.put(b"((")
@@ -159,7 +158,7 @@ def put_tensor(
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in items, that torch gives a tensor in C order."""
+    """Return the strides, in items, that torch gives a tensor in C order."""
     strides = []
     step = 1
     for dim in reversed(shape):
@@ -172,17 +171,17 @@ def build_model(
     tensors: Sequence[TensorSource],
     tags: Mapping[str, str],
 ) -> Iterator[Buffer]:
-    """The bytes of a file that torch.load reads as an OrderedDict of the tensors.
+    """Yield a file that torch.load reads as an OrderedDict of the tensors.
 
-    Each tensor has a storage of its own and is asked for its blocks once;
-    `tags` have no place. Raises FormatError before the first of the bytes.
+    Each tensor has its own storage, and its blocks are read once; `tags` are dropped. Raises
+    FormatError before yielding anything.
     """
     for tensor in tensors:
         _check_tensor(tensor)
     refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     dtypes = [DTYPES[tensor.element] for tensor in tensors]
     items = [
-        # Storages without a class of their own count bytes.
+        # Storages of dtypes without a class of their own count bytes.
         tensor.nbytes // (SIZES[dtype] if dtype in STORAGE_OF else 1)
         for tensor, dtype in zip(tensors, dtypes, strict=True)
     ]

@@ -1,11 +1,10 @@
-"""Zips as torch writes them: of new members, of the same ones stored, with other contents of some.
+"""Zips as torch writes them: from new members, from the same ones stored, or with changed contents.
 
-An extra field of the id `FB`, filled with `Z`, pads each local header so
-that the payload starts at a multiple of the alignment. Sizes and CRC-32 stand
-in a descriptor; an empty member has none. There is always a zip64 end record.
-A member that is changed in place keeps its bytes' place; its CRC-32 is changed
-wherever it stands: in the directory, in the local header, in the descriptor.
-Spec: `docs/spec/torch.md`, "What is written" and "Resealing"; PKWARE's APPNOTE.TXT 6.3.10;
+An extra field with id `FB`, filled with `Z`, pads each local header so that the payload starts at a
+multiple of the alignment. Sizes and CRC-32 are in a descriptor; an empty member has none. There is
+always a zip64 end record. A member that is changed in place keeps its position; its CRC-32 is
+changed everywhere: in the directory, in the local header, in the descriptor. Spec:
+`docs/spec/torch.md`, "What is written" and "Resealing"; PKWARE's APPNOTE.TXT 6.3.10;
 caffe2/serialize/inline_container.cc
 """
 
@@ -55,10 +54,10 @@ ENTRY_CRC32 = 16
 def new_member(
     name: bytes, size: int, blocks: Blocks, deflated: tuple[int, int] | None = None
 ) -> NewMember:
-    """A member of `size` bytes, which are given in blocks.
+    """Return a member of `size` bytes, which are yielded in blocks.
 
-    Where it is `deflated` the blocks are those of a deflate stream, of so many
-    bytes, whose content has that CRC-32.
+    If `deflated` (length, CRC-32 of the content), the blocks are those of a deflate stream of that
+    length.
     """
     length, crc32 = deflated or (size, None)
     method = STORED if deflated is None else DEFLATED
@@ -68,19 +67,19 @@ def new_member(
 
 
 def build(members: Iterable[NewMember], alignment: int = DEFAULT_ALIGNMENT) -> Iterator[Buffer]:
-    """The bytes of a zip with these members; each one's blocks are asked for once.
+    """Yield a zip with these members; each one's blocks are read once.
 
-    Raises FormatError where a member has more or fewer bytes than it said.
+    Raises FormatError if a member has more or fewer bytes than it said.
     """
     return zip_write.build(members, style=replace(_STYLE, alignment=alignment))
 
 
 def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator[Buffer]:
-    """The bytes of the file with all its members stored ("none"), laid out as torch does.
+    """Yield the file with all its members stored ("none"), laid out as torch does.
 
-    Raises FormatError before the first of the bytes: for other compressions,
-    and for members that share bytes, are over `max_chunk` bytes once
-    inflated, or do not have the CRC-32 that the directory says, where it says any.
+    Raises FormatError before yielding anything: for other compressions, and for members that share
+    bytes, are over `max_chunk` bytes once inflated, or do not match the directory's CRC-32, if that
+    has any.
     """
     if compression != "none":
         raise FormatError(f"torch files can't be compressed with {compression}", field="method")
@@ -89,16 +88,16 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
 
 
 def check_crc32(container: Torch, member: ZipMember, options: ReadOptions) -> int:
-    """The CRC-32 of a member's content.
+    """Return the CRC-32 of a member's content.
 
-    Raises FormatError where the directory has another one, unless it has none at all.
+    Raises FormatError if the directory has another one, unless it has none at all.
     """
     blocks = container.blocks(member, options)
     return zip_write.checked_crc32(member, blocks, is_in_directory=container.has_crc32)
 
 
 def encoded_name(member: ZipMember) -> bytes:
-    """A member's name in UTF-8; raises FormatError where that is too long."""
+    """Return a member's name in UTF-8; raises FormatError if it is too long."""
     name = member.name.encode()
     if len(name) > MAX_16:
         raise FormatError(f"name {quoted(member.name)} is too long in UTF-8", field="name")
@@ -107,7 +106,7 @@ def encoded_name(member: ZipMember) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangedMember:
-    """Another content of a member, and its CRC-32; of as many bytes where `size` is None."""
+    """New content of a member, and its CRC-32; if `size` is None, the size does not change."""
 
     member: ZipMember
     blocks: Blocks
@@ -116,9 +115,9 @@ class ChangedMember:
 
 
 def in_place(container: Torch, changed: Sequence[ChangedMember]) -> Iterator[Buffer]:
-    """The bytes of the file with other contents of stored members, everything else as it is.
+    """Yield the file with new contents of stored members, and otherwise unchanged.
 
-    Raises FormatError before the first of the bytes where members share bytes.
+    Raises FormatError before yielding anything if members share bytes.
     """
     data, limits = container.data, _limits(container.directory)
     edits: list[Edit] = []
@@ -140,13 +139,12 @@ def laid_out(
     compresses: bool = True,
     added: Mapping[int, Sequence[NewMember]] | None = None,
 ) -> Iterator[Buffer]:
-    """The bytes of the file as torch lays it out, with other contents of some members.
+    """Yield the file as torch lays it out, with new contents of some members.
 
-    `changed` has them by the place of their entries, `added` what comes behind one. Members are
-    compressed as they were, or stored where it `compresses` none. Raises FormatError before
-    the first of the bytes for members that can't be read, inflate to over
-    `max_chunk` bytes, or do not have the CRC-32 that the directory says, where
-    it says any.
+    `changed` has them by the position of their entries, `added` has members to be put after one.
+    Members are compressed as before, or stored if `compresses` is false. Raises FormatError before
+    yielding anything for members that can't be read, inflate to over `max_chunk` bytes, or do not
+    match the directory's CRC-32, if that has any.
     """
     contents = []
     for member in container.directory.members:
@@ -169,10 +167,10 @@ def laid_out(
 
 
 def _limits(directory: Directory) -> dict[int, int]:
-    """Where each member ends, headers and payloads, by its entry: where the next one starts.
+    """Return where each member with its headers must end: where the next one starts, by entry.
 
-    Raises FormatError where they reach into one another or into the directory:
-    what would be changed of one would be another's.
+    Raises FormatError if members overlap each other or the directory: a change of one would change
+    another.
     """
     members = sorted((m for m in directory.members if m.end > m.start), key=lambda m: m.header)
     limits: dict[int, int] = {}
@@ -187,11 +185,11 @@ def _limits(directory: Directory) -> dict[int, int]:
 
 
 def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int]:
-    """Where a member's CRC-32 stands, outside of fields that are left empty for a descriptor."""
+    """Yield where a member's CRC-32 is, except fields left empty in favour of a descriptor."""
     yield member.entry + ENTRY_CRC32
     _, _, flags, _, _, _, crc32, *_ = unpack_at(LOCAL, data, member.header)
     is_described = bool(flags & WITH_DESCRIPTOR)
-    # Before a descriptor the field of the local header is zero, and stays so.
+    # With a descriptor the field in the local header is zero, and stays so.
     if crc32 == member.crc32 and (crc32 or not is_described):
         yield member.header + LOCAL_CRC32
     if not is_described:

@@ -84,7 +84,7 @@ class FetchedPayload:
                 if fetch is None:
                     if (url := trusted(self._repo)) is None:
                         continue
-                    fetch = self._begun(url, until.enter_context(shown("fetch")))
+                    fetch = self._begun(url, until.enter_context(shown("fetching")))
                 missing += len(fetch.fetch(lacking))
                 self._missing -= self._store.has(lacking)
         if fetch is not None:

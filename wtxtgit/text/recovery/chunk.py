@@ -1,13 +1,13 @@
-"""Mending one damaged chunk of a text from its own check characters and hashes.
+"""Repairing one damaged chunk of a text from its own check characters and hashes.
 
-What stands between a `ch` line and its `endch` is read as lines, however they
-are broken or joined. Lines whose parity or spelling is off have candidates; what
-one wrong character elsewhere would change is known, too. Sets of changes that
-give the chunk's CRC-32C are looked up by their syndromes (`syndromes.py`), and
-what is found has to have the chunk's SHA-256: nothing else is given.
+The bytes between a `ch` line and its `endch` are read as lines, however they are broken or joined.
+Lines with wrong parity or spelling have candidate changes; the effect of a single wrong character
+on any other line is known, too. Sets of changes that give the chunk's CRC-32C are looked up by
+their syndromes (`syndromes.py`), and a result has to match the chunk's SHA-256: nothing else is
+returned.
 
-A base64 character is a sextet: sextet q of a chunk holds its bits 6q to 6q + 5,
-whatever the line, since a line holds 76 of them and 57 whole bytes.
+A base64 character is a sextet: sextet q of a chunk holds its bits 6q to 6q + 5, on any line, since
+a line holds 76 of them and 57 whole bytes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ LARGEST = 256 * 1024
 """Bytes of a chunk up to which a wrong character is looked for in lines that look right."""
 MOST_PROOFS = 20_000
 """Most contents of a chunk whose SHA-256 is computed in a search."""
-# Most sets of changes in a half of a search.
+# The most sets of changes in one half of a search.
 _MOST_SETS = 1 << 20
-# Most sets of a search in which a CRC-32C with a wrong digit would not be found by chance.
+# With more sets in a search, a CRC-32C with a wrong digit would match by chance.
 _MOST_DOUBTED = 1 << 27
-# Sets that are looked up in a search of milliseconds, and in one of seconds.
+# The most sets in a search of milliseconds, and in one of seconds.
 _LITTLE = 1 << 26
 _MUCH = 1 << 30
-# Up to so many sets are proved one by one, for a CRC-32C may be wrong, too.
+# Up to this many sets are tested one by one, since the CRC-32C may be wrong, too.
 _FEW = 2_000
 _MOST_FLAGGED = 24
 
@@ -53,7 +53,7 @@ _MOST_FLAGGED = 24
 class ChunkClaim:
     """What is known of a chunk: its `size` in bytes, and the hashes of its `ch` line.
 
-    They are as they stand there, wrong characters and all; None where they can't be read.
+    The hashes are as they stand there, including wrong characters; None if they can't be read.
     """
 
     size: int
@@ -61,15 +61,15 @@ class ChunkClaim:
     crc32c: str | None
 
     def proves(self, raw: Buffer) -> bool:
-        """Whether these are the bytes that the chunk's SHA-256 names."""
+        """Whether the chunk's SHA-256 is that of these bytes."""
         return len(raw) == self.size and is_near(sha256(raw).hexdigest(), self.sha256)
 
 
 def is_near(computed: str, claimed: str | None) -> bool:
-    """Whether a claimed hash is the computed one but for a wrong digit or two."""
+    """Whether a claimed hash equals the computed one except for one or two digits."""
     if claimed is None or len(claimed) != len(computed):
         return False
-    # One part of three is as it was then. Asked millions of times, mostly of another hash.
+    # Then one of three parts is unchanged. Called millions of times, mostly for another hash.
     part = len(computed) // (NEAR + 1)
     if (
         computed[:part] != claimed[:part]
@@ -82,10 +82,10 @@ def is_near(computed: str, claimed: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Sets of changes to sextets, one a row: which ones, and by which exclusive or.
+    """Sets of changes to sextets, one per row: which sextets, and the values to XOR.
 
-    Shapes are (count, width); a change by 0 is none. `syndromes` has what each row does to
-    the chunk's CRC-32C.
+    Shapes are (count, width); a value of 0 changes nothing. `syndromes` has the effect of each row
+    on the chunk's CRC-32C.
     """
 
     places: NDArray[np.int64]
@@ -96,7 +96,7 @@ class Changes:
         return len(self.syndromes)
 
     def with_all(self, other: Changes) -> Changes:
-        """Each row together with each row of another."""
+        """Combine each row with each row of another."""
         mine = np.repeat(np.arange(len(self)), len(other))
         theirs = np.tile(np.arange(len(other)), len(self))
         return Changes(
@@ -112,16 +112,16 @@ _NO_CHANGE = Changes(
 
 
 def mend(body: bytes, claim: ChunkClaim) -> bytes | None:
-    """The bytes of a chunk whose lines are `body`, None where they can't be proved.
+    """Return the bytes of a chunk whose lines are `body`, None if they can't be proved.
 
-    Takes milliseconds: of each line one character may be wrong, of lines that look right one.
-    Lines may stand there twice.
+    Takes milliseconds: one character may be wrong on each line that shows it, and one on a line
+    that does not. Lines may be duplicated.
     """
     return _mended(body, claim, _DamagedChunk.likely)
 
 
 def mend_more(body: bytes, claim: ChunkClaim) -> bytes | None:
-    """The same where more characters are wrong, two on one line for one. Takes seconds."""
+    """Do the same with more wrong characters, such as two on one line. Takes seconds."""
     return _mended(body, claim, _DamagedChunk.possible)
 
 
@@ -136,13 +136,13 @@ def _mended(
 
 
 def _as_many(lines: list[bytes], count: int) -> Iterator[list[bytes]]:
-    """The lines without those that stand there twice, as `count` lines, in all likely ways."""
+    """Yield the lines without duplicates, as `count` lines, in all likely ways."""
     more = len(lines) - count
     if more == 0:
         yield lines
     if not 0 < more <= count:
         return
-    # So many in a row, of which one may have a wrong character by now.
+    # A run of duplicated lines, of which one may have a wrong character by now.
     for at in range(more, len(lines) - more + 1):
         same = map(_are_alike, lines[at - more : at], lines[at : at + more])
         if all(same):
@@ -151,13 +151,13 @@ def _as_many(lines: list[bytes], count: int) -> Iterator[list[bytes]]:
             break
     if more == 1:
         return
-    # Or single ones, each behind the other: of long runs of one line any may go.
+    # Or single lines, each after its duplicate: of a long run of equal lines any may be dropped.
     twice = [at for at in range(1, len(lines)) if _are_alike(lines[at - 1], lines[at])]
     for some in islice(combinations(twice, more), _MOST_WAYS):
         yield [line for at, line in enumerate(lines) if at not in some]
 
 
-# Ways of leaving out lines that are tried.
+# How many ways of dropping lines are tried.
 _MOST_WAYS = 16
 
 
@@ -166,10 +166,10 @@ def _are_alike(one: bytes, two: bytes) -> bool:
 
 
 def lines_of(body: bytes, size: int) -> list[bytes]:
-    """The lines of a chunk, without their LF, as they can best be told apart."""
+    """Split a chunk into its lines, without their LF, as well as possible."""
     count = line_count(size)
     if len(body) == count * LINE_TEXT:
-        # A wrong character in the place of an LF, or an LF in that of a character.
+        # A wrong character in place of an LF, or an LF in place of a character.
         return [body[at : at + LINE_TEXT - 1] for at in range(0, len(body), LINE_TEXT)]
     lines = [_without_spaces(line) for line in body.split(b"\n") if line]
     if any(len(line) != LINE_TEXT - 1 for line in lines):
@@ -181,20 +181,20 @@ def lines_of(body: bytes, size: int) -> list[bytes]:
             return [part[:-1] + b" " + part[-1:] for part in parts]
         lines = _halved(lines)
     if len(lines) > count:
-        # What is left of `endch`, or of a mark between lines.
+        # Remains of `endch`, or of a mark between lines.
         lines = [line for line in lines if len(line) > _SHORT]
     if len(lines) > count:
-        # What a page, a pager or a chat puts between lines.
+        # Text that a page, a pager or a chat puts between lines.
         lines = [line for line in lines if _is_like_armor(line)]
     return lines
 
 
-# Bytes of something that is no line of a chunk, nor what damage makes of one.
+# Characters that occur neither in a line of a chunk nor in a damaged one.
 _SHORT = 16
 
 
 def _is_like_armor(line: bytes) -> bool:
-    """Whether a line may be one of a chunk, with some damage."""
+    """Whether a line may be a line of a chunk with some damage."""
     return 60 <= len(line) <= 96 and len(line.translate(None, _CHARACTERS)) <= 5
 
 
@@ -202,12 +202,12 @@ _CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/
 
 
 def _without_spaces(line: bytes) -> bytes:
-    """A line that has spaces around it, or as it stands where it would be too short."""
+    """Return a line without spaces around it, or unchanged if it would become too short."""
     return line.strip() if len(line.strip()) == LINE_TEXT - 1 else line
 
 
 def _halved(lines: list[bytes]) -> list[bytes]:
-    """Lines that lost the LF between them parted, and parts of one that got an LF joined."""
+    """Split lines that lost the LF between them, and join parts of a line that got an LF."""
     whole = LINE_TEXT - 1
     parted: list[bytes] = []
     for line in lines:
@@ -215,7 +215,7 @@ def _halved(lines: list[bytes]) -> list[bytes]:
         if before < whole and before + len(line) == whole:
             parted[-1] += line
         elif before < whole and before + len(line) == whole - 1:
-            # The LF stands in the place of a character.
+            # The LF is in place of a character.
             parted[-1] += b"\n" + line
         elif len(line) > whole and len(line) % LINE_TEXT == whole:
             parted += [line[at : at + whole] for at in range(0, len(line), LINE_TEXT)]
@@ -230,7 +230,7 @@ Searches = Iterator[Iterable[Changes]]
 
 
 class _DamagedChunk:
-    """A chunk all of whose lines are there, with wrong characters in some."""
+    """A chunk of which all lines exist, with wrong characters in some."""
 
     def __init__(self, lines: Sequence[bytes], claim: ChunkClaim) -> None:
         self._claim = claim
@@ -247,10 +247,10 @@ class _DamagedChunk:
         self._raw = packed(self._sextets)[: claim.size]
 
     def mend(self, searches: Callable[[_DamagedChunk], Searches]) -> bytes | None:
-        """The bytes that the claim proves, None where none are found."""
+        """Return the bytes that the claim proves, None if none are found."""
         if self._claim.proves(self._raw):
             return self._raw
-        # A chunk without bytes has no character that may be wrong.
+        # An empty chunk has no character that may be wrong.
         if self._claim.size == 0 or len(self._flagged) > _MOST_FLAGGED:
             return None
         for sets in searches(self):
@@ -259,13 +259,15 @@ class _DamagedChunk:
         return None
 
     def likely(self) -> Searches:
-        """One wrong character on each line that shows it, and on one that does not."""
+        """Yield searches: a character wrong on each line that shows it, and one on a line that does
+        not.
+        """
         yield self._matching(self._narrow(), _LITTLE)
         if self._claim.size <= LARGEST:
             yield self._matching([*self._narrow(), self._silent_changes()], _LITTLE)
 
     def possible(self) -> Searches:
-        """More than that: two on one line, or on two lines that both look right."""
+        """Yield searches for more: two wrong on one line, or on two lines that both look right."""
         if self._claim.size > LARGEST:
             return
         narrow, silent = self._narrow(), self._silent_changes()
@@ -284,7 +286,7 @@ class _DamagedChunk:
         return [self._changes(number) for number in self._flagged]
 
     def _proved(self, sets: Iterable[Changes]) -> bytes | None:
-        """The bytes of the first set of changes that the claim proves."""
+        """Return the bytes of the first set of changes that the claim proves."""
         rows = (
             (changes.places[k], changes.values[k]) for changes in sets for k in range(len(changes))
         )
@@ -297,9 +299,9 @@ class _DamagedChunk:
         return None
 
     def _matching(self, options: Sequence[Changes], most: int) -> Iterator[Changes]:
-        """Those sets of one row of each of `options` that give a CRC-32C that may be right.
+        """Yield combinations of one row of each of `options` that give a plausible CRC-32C.
 
-        At most `most` sets are looked up: none where there would be more.
+        If there are more than `most` combinations, none is looked up.
         """
         left, right, rounds = _NO_CHANGE, _NO_CHANGE, _NO_CHANGE
         for more in sorted(options, key=len, reverse=True):
@@ -314,14 +316,14 @@ class _DamagedChunk:
         sets = len(left) * len(right) * len(rounds)
         if sets <= _FEW:
             yield left.with_all(right).with_all(rounds)
-        # With many sets, and a CRC-32C that may be any of a hundred, chance would find some.
+        # With many sets and a hundred possible CRC-32Cs, some would match by chance.
         targets = list(islice(self._targets(), None if sets < _MOST_DOUBTED else 1))
         yield from _meeting(left, right, targets, rounds)
 
     def _targets(self) -> Iterator[int]:
-        """Syndromes that the changes may have: of the CRC-32C as it stands, and one digit off."""
+        """Yield possible syndromes of the changes: of the CRC-32C as it is, and one digit off."""
         claimed = self._claim.crc32c
-        # Of a line that is no `ch` line any more nothing was read.
+        # Nothing could be read from a line that is no longer a `ch` line.
         if not claimed:
             return
         digits = claimed.encode("latin-1")
@@ -336,29 +338,29 @@ class _DamagedChunk:
                     yield int(other, 16) ^ now
 
     def _length(self, number: int) -> int:
-        """Raw bytes of a line."""
+        """Return the number of raw bytes of a line."""
         return LINE_RAW if number < self._last else self._claim.size - number * LINE_RAW
 
     def _table(self, number: int) -> U4:
-        """The syndromes of changes to a line, of shape (sextets, 64): by place and value."""
+        """Return the syndromes of changes to a line, of shape (sextets, 64): position and value."""
         length = self._length(number)
         after = self._claim.size - number * LINE_RAW - length
         return _sextet_table(syndromes.followed(syndromes.of_bits(length), after))
 
     def _changes(self, number: int) -> Changes:
-        """What may be wrong with a line on which something is off."""
+        """Return possible changes of a line on which something is wrong."""
         state = self._flagged[number]
         return self._placed(number, *state.changes())
 
     def _placed(self, number: int, columns: NDArray[np.int64], values: U1) -> Changes:
         table = self._table(number)
-        # Of no rows at all nothing says how long one is.
+        # Without any rows the width would be unknown.
         none = np.zeros(0, np.uint32)
         sums = np.bitwise_xor.reduce(table[columns, values], axis=1) if len(values) else none
         return Changes(columns + number * LINE_BASE64, values, sums.astype(np.uint32))
 
     def _silent_changes(self) -> Changes:
-        """Each change of one character on any line that its parity does not show."""
+        """Return each change of one character on any line that leaves its parity right."""
         count = characters(self._claim.size)
         table = _sextet_table(syndromes.of_bits(self._claim.size))[:count]
         now = self._sextets.reshape(-1)[:count]
@@ -370,7 +372,7 @@ class _DamagedChunk:
         )
 
     def _pairs_in_one_line(self) -> Iterator[Changes]:
-        """Two wrong characters on one line whose parities cancel, on whichever line."""
+        """Yield pairs of changes on any one line whose effects on the parity cancel."""
         claimed = list(islice(self._targets(), 1))
         for number in range(self._last + 1):
             line = LineState(self._sextets[number, : characters(self._length(number))])
@@ -379,7 +381,7 @@ class _DamagedChunk:
 
     @staticmethod
     def _fitting(number: int, line: LineState, found: Iterable[Changes]) -> Iterator[Changes]:
-        """Those sets of changes whose ones of a line make its parity right."""
+        """Yield those sets of changes that make a line's parity right."""
         for changes in found:
             columns = changes.places - number * LINE_BASE64
             within = (columns >= 0) & (columns < len(line.sextets))
@@ -388,7 +390,7 @@ class _DamagedChunk:
 
 
 def _change(raw: bytearray, place: int, value: int) -> None:
-    """Change a sextet of raw bytes, as far as it is within them."""
+    """Change a sextet of raw bytes, so far as it is within them."""
     at, bit = divmod(6 * place, 8)
     change = value << 10 >> bit
     raw[at] ^= change >> 8
@@ -397,12 +399,14 @@ def _change(raw: bytearray, place: int, value: int) -> None:
 
 
 def _sextet_table(bits: U4) -> U4:
-    """The syndrome of each change of each sextet, of shape (sextets, 64), given those of bits."""
-    # The last sextet has bits that hold no data.
+    """Return the syndromes of all changes of sextets, of shape (sextets, 64), from those of
+    bits.
+    """
+    # The last sextet has bits without data.
     six = np.append(bits, np.zeros(-len(bits) % 6, np.uint32)).reshape(-1, 6)
     table = np.zeros((len(six), 64), np.uint32)
     for k in range(6):
-        # Of the values so far, and of the same with one more bit.
+        # For the values so far, and for the same with one more bit.
         one = 1 << k
         table[:, one : 2 * one] = table[:, :one] ^ six[:, 5 - k, None]
     return table
@@ -411,10 +415,10 @@ def _sextet_table(bits: U4) -> U4:
 def _meeting(
     left: Changes, right: Changes, targets: Iterable[int], rounds: Changes = _NO_CHANGE
 ) -> Iterator[Changes]:
-    """Rows of `left`, `right` and `rounds` that together have one of the syndromes."""
+    """Yield combinations of rows of `left`, `right` and `rounds` that have one of the syndromes."""
     order = np.argsort(right.syndromes, kind="stable")
     ranked = right.syndromes[order]
-    # Most are not there, which a table of their first bits tells in one look.
+    # Most do not occur, which one lookup in a table of their first bits shows.
     known = np.zeros(1 << _TABLE_BITS, np.bool_)
     known[ranked >> _TABLE_SHIFT] = True
     for target in targets:

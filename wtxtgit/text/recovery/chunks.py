@@ -1,7 +1,7 @@
-"""Finding the chunks of a damaged text's arrays: whole, mended, healed or lost.
+"""Finding the chunks of a damaged text's arrays: intact, repaired, healed from elsewhere, or lost.
 
-A chunk counts only with bytes that its SHA-256 names. Where that can't be read, its
-CRC-32C makes it likely, and the array's own SHA-256 has to prove it.
+A chunk counts only with bytes that match its SHA-256. If that can't be read, its CRC-32C makes the
+bytes likely, and the array's own SHA-256 has to prove them.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ class OtherCopies(Protocol):
     """Other places that may have what is lost."""
 
     def want(self, digests: Collection[str], names: Collection[str]) -> None:
-        """Say which SHA-256 and arrays will be asked for."""
+        """Announce which SHA-256s and arrays will be requested."""
 
     def bytes_of(self, digest: str, nbytes: int) -> tuple[ByteView, str] | None:
-        """The bytes with a SHA-256, in hex, and a length, and where they are from."""
+        """Return the bytes with a SHA-256, in hex, and a length, and where they come from."""
 
     def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, ByteView, str] | None:
-        """An array of a name: what is said of it, its bytes, and where they are from."""
+        """Return an array by name: what is known of it, its bytes, and where they come from."""
 
 
 def settle(arrays: Sequence[ArrayPieces], table: SlotTable, heal: OtherCopies | None) -> None:
-    """Find the bytes of all chunks: as they stand, else mended, else from elsewhere."""
+    """Find the bytes of all chunks: as they stand, else repaired, else from elsewhere."""
     for array in arrays:
         for slot in array.slots:
             _take_intact(slot, table)
     with _Mending(table, sum(slot.size for slot in _lost(arrays) if slot.found)) as mending:
         mending.mend_all(_lost(arrays), mend)
-        # Lines of one may stand in another.
+        # Lines of one chunk may have ended up in another.
         spare = _lines(_lost(arrays), table.text)
         searched = list(islice(_lost(arrays), _MOST_SEARCHED))
         mending.mend_all(searched, partial(rearrange, spare=spare))
@@ -99,9 +99,9 @@ def _take_intact(slot: Slot, table: SlotTable) -> None:
 
 
 def _take_unnamed(array: ArrayPieces, text: ByteView) -> bool:
-    """Take chunks whose `ch` lines are gone as they stand, where the array's SHA-256 proves them.
+    """Accept chunks without `ch` lines as they stand, if the array's SHA-256 proves them.
 
-    Tells whether there are such; the array is hashed then.
+    Returns whether there are such chunks; the array has been hashed then.
     """
     taken = []
     for slot in array.slots.lost:
@@ -119,7 +119,7 @@ _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
 
 
 class _Mending:
-    """Mends chunks of a text; what comes out is kept in a spool, of `nbytes` bytes at most."""
+    """Repairs chunks of a text; results are kept in a spool, of at most `nbytes` bytes."""
 
     def __init__(self, table: SlotTable, nbytes: int) -> None:
         self._table = table
@@ -136,11 +136,11 @@ class _Mending:
             self._spool.close()
 
     def mend_all(self, slots: Iterable[Slot], way: _Way) -> None:
-        """Mend those chunks that a way can mend."""
+        """Repair those chunks that a method can repair."""
         for slot in slots:
             for chunk in slot.found:
                 start, end = chunk.body
-                # A chunk of another length than its lines is not looked at for long.
+                # Little time is spent on a chunk whose length does not fit its lines.
                 if end - start > 2 * grammar.line_count(slot.size) * LINE_TEXT + _MOST_EXTRA:
                     continue
                 raw = way(bytes(self._text[start:end]), _claim(slot, chunk))
@@ -155,13 +155,13 @@ class _Mending:
         self._spool.write(raw)
         start, self._used = self._used, self._used + len(raw)
         if self._table.mended is None:
-            # Without room for a file they stay in memory.
+            # Without space for a file they stay in memory.
             slot.put(memoryview(raw), ChunkState.MENDED)
         else:
             slot.keep(start, ChunkState.MENDED, proved=True)
 
 
-# Bytes that may stand among a chunk's lines and are none of them.
+# Bytes that may be among a chunk's lines without belonging to them.
 _MOST_EXTRA = 64 * 1024
 
 
@@ -185,7 +185,7 @@ def _want(arrays: Iterable[ArrayPieces], heal: OtherCopies) -> None:
     names: set[str] = set()
     for array in arrays:
         digests.update(chunk.sha256 for slot in array.slots.lost for chunk in slot.found)
-        # Where nothing is lost it may still turn out not to be what its line says.
+        # Even if nothing is lost, the array may turn out not to match its line.
         if array.claimed_sha256 is not None:
             digests.add(array.claimed_sha256)
         if not array.slots.is_whole and array.claim is not None:
@@ -205,7 +205,7 @@ def _heal(array: ArrayPieces, heal: OtherCopies) -> None:
 
 
 def _heal_whole(array: ArrayPieces, heal: OtherCopies) -> None:
-    """Take the whole array from elsewhere, by the SHA-256 of its `arr` line."""
+    """Take the whole array from elsewhere, by the SHA-256 in its `arr` line."""
     digest = array.claimed_sha256
     if digest is None or not _is_hex(digest) or array.claim is None:
         return
@@ -229,7 +229,7 @@ def _heal_whole(array: ArrayPieces, heal: OtherCopies) -> None:
 
 
 def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
-    """Take chunks whose hashes are lost from an array of the same name: the whole proves them."""
+    """Take chunks whose hashes are lost from an array of the same name; the whole proves them."""
     given = None if array.claim is None else heal.array(array.claim.name)
     if given is None or len(given[2]) != array.nbytes:
         return
@@ -241,7 +241,7 @@ def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
 
 
 def _keep_proved(array: ArrayPieces, taken: Sequence[Slot]) -> None:
-    """Hash an array some of whose chunks it alone can prove, and lose these where it does not."""
+    """Hash an array of which only its own hash can prove some chunks; drop these if it fails."""
     if taken:
         _hash(array)
         if not array.fits_line():
@@ -254,7 +254,7 @@ def _hash(array: ArrayPieces) -> None:
     if array.is_whole:
         digest = hashed(sha256(), pieces(array.data())).digest()
         claimed = None if array.claim is None else array.claim.sha256
-        # Mostly the same: one object for both.
+        # Mostly equal: use one object for both.
         array.sha256 = claimed if claimed == digest else digest
 
 

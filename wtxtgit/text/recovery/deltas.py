@@ -1,8 +1,7 @@
-"""A damaged delta with its chunks mended, line by line, in their places.
+"""Repairing the chunks of a damaged delta, in their places.
 
-What a delta's other lines say is proved by the base and the target alone
-(`docs/spec/delta.md`): they stay as they stand, and the delta counts as mended only
-where `check` finds nothing wrong with it.
+What a delta's other lines say can only be proved with base and target (`docs/spec/delta.md`): these
+lines stay unchanged, and the delta counts as repaired only if `check` finds nothing wrong with it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from wtxtgit.text.recovery.reading import read
 def mended(
     text: bytes, heal: OtherCopies | None = None
 ) -> tuple[bytes | None, list[ArrayPieces], list[str]]:
-    """The delta, None where not all of it is there; its blocks and their names."""
+    """Return the repaired delta (None if not all of it exists), its blocks, and their names."""
     found = read(memoryview(text))
     table = SlotTable(memoryview(text))
-    # A block has some of an array's chunks alone, each as it is.
+    # A block has only some of an array's chunks, each by itself.
     blocks = [ArrayPieces(one, None, None, Slots(table, one)) for one in found.arrays]
     settle(blocks, table, heal)
     names = [_name_of(block) for block in blocks]

@@ -1,8 +1,8 @@
-"""What forms, mail, chats and terminals make of a text as a whole, undone.
+"""Undoing what forms, mail, chats and terminals do to a text as a whole.
 
-Each function gives a text as it was before one of them, or as it is where nothing shows that.
-A text has few kinds of characters: those that may be spelled otherwise are put back one kind
-after the other, which takes less memory than a list of all places.
+Each function returns a text as it was before one of them, or unchanged if nothing indicates that. A
+text has few kinds of characters: those that may be spelled in another way are restored one kind
+after the other, which takes less memory than a list of all positions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEAR = 64 * 1024
 
 
 def _first(blank: bytes) -> bytes:
-    """A pattern of how a text, delta or ledger starts, whose blanks are spelled so."""
+    """Return a pattern of how a text, delta or ledger starts, with its blanks spelled as given."""
     return b"(?:WTXT(?:-DETACHED)?" + blank + b"1|WTXT-DELTA" + blank + b"2|WLEDGER" + blank + b"1)"
 
 
@@ -90,7 +90,7 @@ _URL_SAFE = re.compile(rb"(?m)^(?=[A-Za-z0-9_=-]{76} [0-9a-f]$)[A-Za-z0-9=]*+[_-
 _URL_SAFE_LINE = re.compile(rb"(?m)^[A-Za-z0-9_=-]{76} [0-9a-f]$")
 _USUAL = re.compile(rb"(?m)^(?=[A-Za-z0-9+/=]{76} [0-9a-f]$)[A-Za-z0-9=]*+[+/]")
 _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
-# Fewer lines may have a wrong character each.
+# On fewer lines it may just be a wrong character on each.
 _FEW = 3
 
 
@@ -100,9 +100,9 @@ def replaced(
     text: bytes,
     start: bytes | None = None,
 ) -> bytes:
-    """`pattern.sub` for matches within one line, or that begin with the byte `start`.
+    """Apply `pattern.sub` to matches within one line, or that begin with the byte `start`.
 
-    Piece by piece: a list of very many takes much more memory than the text.
+    It works piece by piece: a list of very many matches takes much more memory than the text.
     """
     if pattern.search(text) is None:
         return text
@@ -117,7 +117,7 @@ def replaced(
 
 
 def is_foreign(near: bytes) -> bool:
-    """Whether there are characters that no text has, and no wrong byte makes."""
+    """Whether there are characters that neither a text nor a wrong byte contains."""
     return (not near.isascii() and _FOREIGN.search(near) is not None) or (
         _ESCAPE in near and _COLOUR.search(near) is not None
     )
@@ -129,24 +129,24 @@ OVERLAP = _LONGEST_FOREIGN
 
 
 def from_wide(text: bytes) -> bytes:
-    """Of UTF-16 and UTF-32, whatever was done to the bytes since: those of a text are ASCII."""
+    """Decode UTF-16 and UTF-32, even if bytes were damaged since: a text's characters are ASCII."""
     start = text[:_NEAR]
     pairs = sum(1 for _ in _WIDE.finditer(start))
-    # A quarter of UTF-32.
+    # A quarter of the bytes in UTF-32.
     if 5 * pairs < len(start):
         return text
     text = text.lstrip(b"\xff\xfe\0")
     width = 2 if 3 * pairs > len(start) else 4
     for at in range(width):
         column = text[at::width]
-        # Wrong bytes between them count for nothing where none are missing or too many.
+        # Wrong bytes between them do not matter if none are missing or inserted.
         if 1000 * column.count(0) <= len(column):
             return column
     return text.replace(b"\0", b"")
 
 
 def from_foreign(text: bytes) -> Iterator[tuple[str, bytes]]:
-    """The text without each kind of characters that no text has, one after the other."""
+    """Yield the text without each kind of characters that no text has, one kind after the other."""
     if _ESCAPE in text:
         text = replaced(_COLOUR, b"", text, _ESCAPE)
         yield "terminal colours", text
@@ -159,9 +159,9 @@ def from_foreign(text: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def is_plain(text: bytes) -> bool:
-    """Whether first lines stand as no encoding of a text as a whole leaves them.
+    """Whether first lines look as no encoding of a whole text would leave them.
 
-    Its audit line, which may say anything, is no sign of one then.
+    Then an audit line, which may say anything, is not taken as a sign of one.
     """
     if _PLAIN.search(text) is None:
         return False
@@ -169,7 +169,7 @@ def is_plain(text: bytes) -> bool:
 
 
 def from_html(text: bytes) -> bytes:
-    """Without tags and character references."""
+    """Remove tags and decode character references."""
     # Found many times faster than by a pattern, as below.
     if not any(mark in text for mark in (b"<", b">", b"&")) or _HTML.search(text) is None:
         return text
@@ -184,7 +184,7 @@ def from_html(text: bytes) -> bytes:
 
 
 def from_string(text: bytes) -> bytes:
-    """Of a string of JSON or a programming language."""
+    """Decode a string of JSON or a programming language."""
     if _STRING.search(text) is None:
         return text
     for letter, character in ((rb"\n", b"\n"), (rb"\r", b"\r"), (rb"\t", b"\t")):
@@ -198,7 +198,7 @@ def from_string(text: bytes) -> bytes:
 
 
 def from_percent(text: bytes) -> bytes:
-    """Of a form or an address."""
+    """Decode the percent-encoding of a form or an address."""
     found = _PERCENT.search(text)
     if found is None:
         return text
@@ -214,7 +214,7 @@ def from_percent(text: bytes) -> bytes:
 
 
 def from_base64(text: bytes) -> bytes:
-    """Of an attachment that was saved with its mail."""
+    """Decode an attachment that was saved together with its mail."""
     if b"endwtxt" in text or b"enddelta" in text or (found := _BASE64.search(text)) is None:
         return text
     body = found[0].translate(None, b"\r\n")
@@ -225,7 +225,7 @@ def from_base64(text: bytes) -> bytes:
 
 
 def from_quoted_printable(text: bytes) -> bytes:
-    """Of a mail as it was sent, also where its lines were broken within `=3D` since."""
+    """Decode a mail as it was sent, even if its lines were broken within `=3D` since."""
     if b"=3D" not in text or _PRINTABLE.search(text) is None:
         return text
     return a2b_qp(_CUT.sub(_joined, text))
@@ -258,7 +258,7 @@ def _small(found: re.Match[bytes]) -> bytes:
 
 
 def with_plus(text: bytes) -> bytes:
-    """With the `+` that are blanks since a form was read, and those of base64 for addresses."""
+    """Restore `+` that a form turned into blanks, and characters of URL-safe base64."""
     if b"+" not in text and sum(1 for _ in _PLUS_GONE.finditer(text)) > _FEW:
         return _PLUS.sub(lambda line: line[0][:76].replace(b" ", b"+") + line[0][76:], text)
     if _USUAL.search(text) is None and sum(1 for _ in _URL_SAFE.finditer(text)) > _FEW:

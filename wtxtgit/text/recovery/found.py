@@ -1,4 +1,4 @@
-"""What stands in a damaged text: its lines as they were found, in the order of the text."""
+"""The lines found in a damaged text, as they stand and in the order of the text."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from wtxtgit.io.view import ByteView
 HEX_FIELD = 64
 CRC_FIELD = 8
 _NOTHING = memoryview(b"")
-# Columns of a chunk that are numbers, and what stands for one that can't be read, and for the
-# count of lines of a chunk without a `ch` line.
+# Columns with numbers of a chunk; values for a number that can't be read, and for the line count of
+# a chunk without a `ch` line.
 _NUMBERS = 5
 _NONE, _NO_LINE = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
 class FoundChunk:
-    """A `ch` line and what follows it; `body` is where its lines stand, without `endch`.
+    """A `ch` line and what follows it; `body` is where its lines are, without `endch`.
 
-    Hashes are as they stand. `size` and `lines` are None where they can't be read.
+    Hashes are as they stand. `size` and `lines` are None if they can't be read.
     """
 
     ix: int
@@ -40,7 +40,7 @@ class FoundChunk:
 
 @final
 class FoundChunks:
-    """The chunks of a text as columns: as objects they would take more memory than the text."""
+    """The chunks of a text as columns: objects would take more memory than the text."""
 
     __slots__ = ("_hashes", "_numbers")
 
@@ -57,7 +57,8 @@ class FoundChunks:
             lines = _NO_LINE
         self._numbers.extend((chunk.ix, size, lines, *chunk.body))
         for digits, count in ((chunk.sha256, HEX_FIELD), (chunk.crc32c, CRC_FIELD)):
-            # A text that is cut off has fewer of them: what stands for the rest is no digit.
+            # A truncated text has fewer of them: the rest is filled with something that is no
+            # digit.
             self._hashes += digits.encode("latin-1").ljust(count, b"\0")
 
     def chunk(self, number: int) -> FoundChunk:
@@ -75,15 +76,15 @@ class FoundChunks:
         )
 
     def ixs(self, first: int, end: int) -> NDArray[np.int64]:
-        """The `ix` of chunks `first` up to, not including, `end`."""
+        """Return the `ix` of chunks `first` up to, but not including, `end`."""
         return np.array(self._numbers[first * _NUMBERS : end * _NUMBERS : _NUMBERS], np.int64)
 
 
 @final
 class FoundArray(Sequence[FoundChunk]):
-    """The lines of an array and, as a sequence, its chunks in the order in which they stand.
+    """The lines of an array and, as a sequence, its chunks in the order of the text.
 
-    A text may have very many: the lines are where they stand in it.
+    A text may have very many: only the positions of the lines are stored.
     """
 
     __slots__ = ("_count", "_first", "_line", "_rows_line", "_table", "_text")
@@ -100,7 +101,7 @@ class FoundArray(Sequence[FoundChunk]):
 
     @property
     def line(self) -> bytes | None:
-        """The `arr` line as it stands, without its LF; None where there is none."""
+        """The `arr` line as it stands, without its LF; None if there is none."""
         return None if self._line is None else bytes(self._text[self._line[0] : self._line[1]])
 
     @property
@@ -131,14 +132,14 @@ class FoundArray(Sequence[FoundChunk]):
         return self._table.chunk(here)
 
     def by_ix(self) -> ChunkPlaces:
-        """Which of the chunks have a number."""
+        """Return which of the chunks have a given number."""
         ixs = self._table.ixs(self._first, self._first + self._count)
         return _ONE if len(ixs) == 1 and ixs[0] == 0 else ChunkPlaces(ixs)
 
 
 @final
 class ChunkPlaces:
-    """Which chunks, by their places, have a number; mostly each has that of its place."""
+    """Which chunks, by their places, have a given number; mostly number and place are equal."""
 
     __slots__ = ("_ixs", "_order", "count", "last")
 
@@ -153,20 +154,23 @@ class ChunkPlaces:
         """How many numbers there are."""
 
     def of(self, ix: int) -> Sequence[int]:
-        """The places of the chunks with a number, in order."""
+        """Return the places of the chunks with a number, in order."""
         if self._ixs is None or self._order is None:
             return (ix,) if 0 <= ix <= self.last else ()
         start, end = (int(np.searchsorted(self._ixs, ix, side)) for side in ("left", "right"))
         return list(map(int, self._order[start:end]))
 
 
-# Of very many arrays, each mostly has one chunk.
+# If there are very many arrays, most have one chunk.
 _ONE = ChunkPlaces(np.zeros(1, np.int64))
 
 
 @dataclass(slots=True)
 class FoundText:
-    """A damaged text's lines as they stand, without their last byte; None where missing."""
+    """A damaged text's lines as they stand, without their last byte, which should be LF.
+
+    Missing lines are None.
+    """
 
     meta: bytes | None = None
     cap: bytes | None = None

@@ -1,8 +1,8 @@
-"""A damaged ledger put together again: its chain proves what its lines said.
+"""Rebuilding a damaged ledger: its chain proves what its lines said.
 
-Of each record merkle_prev is known from the record before, and merkle_this covers
-content, time, generation and build (`docs/spec/ledger.md`, section "Records"). What
-only signatures cover (paths, schema, form, the signatures themselves) is taken as it stands.
+The merkle_prev of a record is known from the record before, and merkle_this covers content, time,
+generation and build (`docs/spec/ledger.md`, section "Records"). What only signatures cover (paths,
+schema, form, the signatures themselves) is taken as it stands.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _STARTS = {
 
 
 def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
-    """The ledger that a damaged one was, None where it can't be proved, and what was not kept."""
-    # One by one: a list of very many takes more memory than the text.
+    """Return the original of a damaged ledger, None if it can't be proved, and what was lost."""
+    # One by one: a list of very many would take more memory than the text.
     rest = (line.removesuffix(b"\n") for line in BytesIO(text))
     first = next(rest, b"")
     if ledger.parse_head(first + b"\n", 0) is None:
@@ -66,13 +66,13 @@ def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
 
 
 def _records(rest: Iterable[bytes]) -> Iterator[dict[str, list[bytes]]]:
-    """The lines of each record, by what they are."""
+    """Yield the lines of each record, by their kinds."""
     record: dict[str, list[bytes]] = {}
     for line in rest:
         kind = _kind_of(line)
         if kind is None:
             continue
-        # A record's WSUM line comes once, and before its form and its signatures alone.
+        # A record has one WSUM line, and only its form and its signatures follow it.
         ends = kind not in ("sign", "detached") and "wsum" in record
         if ends or (kind != "sign" and kind in record):
             yield record
@@ -88,7 +88,7 @@ def _kind_of(line: bytes) -> str | None:
 
 
 def _headers(meta: bytes, wsum: bytes, before: bytes) -> Iterator[tuple[Meta, bytes]]:
-    """What a record's lines may have said, where merkle_this proves it."""
+    """Yield what a record's lines may have said, if merkle_this proves it."""
     values = lines.fields(wsum, _WSUM_KEYS)
     if values is None:
         return

@@ -1,7 +1,7 @@
-"""Lines that were broken elsewhere, or joined, put back where they end.
+"""Restoring line ends in a text whose lines were broken elsewhere, or joined.
 
-All white space is taken out first, since nobody knows which of it was there: the fields
-tell where lines end, and where blanks stand between them.
+All white space is removed first, since it is not known which of it is original: the fields show
+where lines end, and where blanks belong between them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wtxtgit.text.grammar import line_count
 _WHITE = b" \t\n\r\f\v"
 _WHITE_OR_QUOTED = _WHITE + b">|"
 
-# No value has a `=`. Each pattern can so end in one place alone, and takes a time that is linear.
+# No value contains `=`. So each pattern can end in only one place, and takes linear time.
 _SOLID = (
     (rb"WTXT1(?=meta)", b"WTXT 1"),
     (rb"WTXT-DETACHED1(?=meta)", b"WTXT-DETACHED 1"),
@@ -35,12 +35,12 @@ _SOLID = (
     ((rb"arrname=([^=]+)dtype=([^=]+)shape=([^=]+)order=Cbytes=([0-9]+)sha256=(.{64})hmac=(.{64})"
      rb"salt=(.{16})"),
      b"arr name=%b dtype=%b shape=%b order=C bytes=%b sha256=%b hmac=%b salt=%b"),
-    # Of a plain delta.
+    # In a plain delta.
     (rb"arrname=([^=]+)(?=chix=)", b"arr name=%b"),
     (rb"delname=([A-Za-z0-9_]+?)(?=arrname=|delname=|enddelta|audit)", b"del name=%b"),
     (rb"idxrows_per_chunk=([0-9]+)row_size=([0-9]+)row_blocking=(on|off)",
      b"idx rows_per_chunk=%b row_size=%b row_blocking=%b"),
-    # Its values may have blanks, which are gone: nothing proves what it said.
+    # Its values may have had blanks, which are gone: nothing proves what it said.
     (rb"audit.+?(?=endwtxt|enddelta)", b"audit"),
     (rb"endch", b"endch"),
     (rb"endarr", b"endarr"),
@@ -57,9 +57,9 @@ _BEHIND_DETACHED = (b"chix=", grammar.END_ARRAY[:-1])
 
 
 def lined(text: bytes) -> bytes:
-    """A text whose lines were broken elsewhere, with those that it had.
+    """Return a text whose lines were broken elsewhere with its own lines.
 
-    The same text where it can't be read so.
+    It is returned unchanged if it can't be parsed this way.
     """
     for between in (_WHITE, _WHITE_OR_QUOTED):
         if (done := _lined(text.translate(None, between))) is not None:
@@ -87,7 +87,7 @@ def _lined(solid: bytes) -> bytes | None:
 
 
 def _take_chunk(solid: bytes, m: re.Match[bytes], done: bytearray) -> int:
-    """Put a chunk's lines behind what is there; gives where it ends."""
+    """Append a chunk's lines to `done`; returns where the chunk ends."""
     size = int(m[3])
     count = line_count(size)
     done += _CHUNK % (*m.groups(), count)

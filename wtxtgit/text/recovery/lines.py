@@ -1,7 +1,7 @@
 """What damaged lines may have said: the `arr` line of an array, and a text's header.
 
-Each function gives spellings, the likeliest first. None of them is believed:
-the text's root has to prove the one that is taken (`rebuilding.py`).
+Each function yields candidates, the likeliest first. None of them is trusted: the text's root has
+to prove the one that is used (`rebuilding.py`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ROOT_KEYS = (b"root sha256_all=", b" merkle_prev=", b" merkle_this=", b" fastxo
 
 
 def fields(line: bytes, keys: Sequence[bytes]) -> list[bytes] | None:
-    """What stands behind each of `keys` on a line; None where one of them can't be found.
+    """Return the value after each of `keys` on a line; None if one of the keys can't be found.
 
-    Keys may have wrong characters: each is where it fits best.
+    Keys may have wrong characters: each is assumed to be where it fits best.
     """
     starts: list[tuple[int, int]] = []
     at = 0
@@ -72,9 +72,9 @@ def fields(line: bytes, keys: Sequence[bytes]) -> list[bytes] | None:
 def array_lines(
     line: bytes, raw_sha256: bytes, nbytes: int, names: Sequence[str] | None = None
 ) -> Iterator[grammar.ArrayLine]:
-    """What an `arr` line may have said of an array whose bytes are known.
+    """Yield what an `arr` line may have said of an array whose bytes are known.
 
-    `names` are those that it may have, where the text's layout says them.
+    `names` are its possible names, if the text's layout tells them.
     """
     values = fields(line, KEYS)
     if values is None:
@@ -93,10 +93,10 @@ def array_lines(
 def lost_lines(
     name: str, rows: Rows | None, raw_sha256: bytes, nbytes: int
 ) -> Iterator[grammar.ArrayLine]:
-    """What an `arr` line may have said that is gone, arrays of one dimension or two first.
+    """Yield what a missing `arr` line may have said, with one or two dimensions first.
 
-    How long a row is follows from its `idx` line. More dimensions are tried as far as our writer
-    would have made that line of them.
+    The length of a row follows from its `idx` line. More dimensions are tried if our writer would
+    have made that line from them.
     """
     for dtype, item in ITEM_SIZE.items():
         shapes: list[tuple[int, ...]] = []
@@ -116,10 +116,10 @@ def lost_lines(
 
 
 def _more_dimensions(count: int, row: int) -> Iterator[tuple[int, ...]]:
-    """Shapes of three and four dimensions of so many rows, each of so many items."""
+    """Yield shapes of three and four dimensions with so many rows, each of so many items."""
     heads, tails = _splits(count), _splits(row)
     if row == 1:
-        # The last dimension alone is more than a chunk holds: a row is an item then.
+        # The last dimension alone exceeds a chunk: then a row is a single item.
         tails.append(())
     for dimensions in (3, 4):
         yield from (
@@ -131,14 +131,14 @@ def _more_dimensions(count: int, row: int) -> Iterator[tuple[int, ...]]:
 
 
 def _splits(value: int) -> list[tuple[int, ...]]:
-    """One to three dimensions that have so many items together."""
+    """Return one to three dimensions whose product is `value`."""
     pairs = list(_factors(value))
     threes = [(first, *rest) for first, second in pairs for rest in _factors(second)]
     return [(value,), *pairs, *threes]
 
 
 def _factors(value: int) -> Iterator[tuple[int, int]]:
-    """Two dimensions that have so many items together, one of which is small."""
+    """Yield pairs of dimensions whose product is `value`, one of which is small."""
     for one in range(1, min(isqrt(value), _MOST_FACTOR) + 1):
         if value % one == 0:
             yield one, value // one
@@ -147,7 +147,7 @@ def _factors(value: int) -> Iterator[tuple[int, int]]:
 
 
 def _kinds(dtype: bytes, shape: bytes, nbytes: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-    """Dtypes and shapes of `nbytes` bytes, with how many characters are other than they stand."""
+    """Yield dtypes and shapes of `nbytes` bytes, with the number of characters that differ."""
     for name, item in ITEM_SIZE.items():
         off = distance(dtype, name.encode()) + abs(len(dtype) - len(name))
         if off > NEAR:
@@ -183,8 +183,8 @@ def _names(name: bytes) -> Iterator[str]:
 
 
 def hashes(digits: bytes, count: int) -> Iterator[bytes]:
-    """What a hash of `count` digits may have been: as it stands, else with one digit changed."""
-    # An array has no HMAC that is nearly zeros by chance.
+    """Yield what a hash of `count` digits may have been: as it is, or with one digit changed."""
+    # No HMAC is nearly all zeros by chance.
     if len(digits) == count and distance(digits, b"0" * count) <= NEAR:
         yield bytes(count // 2)
         return
@@ -197,13 +197,13 @@ def hashes(digits: bytes, count: int) -> Iterator[bytes]:
 
 
 def near_zeros(value: bytes) -> bytes:
-    """An HMAC or salt as it stands, zeros where it nearly is zeros."""
+    """Return an HMAC or salt as it stands, or zeros if it is nearly zeros."""
     digits = value.hex().encode()
     return bytes(len(value)) if distance(digits, b"0" * len(digits)) <= NEAR else value
 
 
 def _spellings(value: bytes, alphabet: bytes) -> Iterator[bytes]:
-    """A value with one character changed: those that can't be right, else any."""
+    """Yield a value with one character changed: first those that can't be right, else any."""
     off = [at for at, character in enumerate(value) if character not in alphabet]
     if len(off) > 1:
         return
@@ -215,7 +215,7 @@ def _spellings(value: bytes, alphabet: bytes) -> Iterator[bytes]:
 
 
 def root_fields(line: bytes | None) -> tuple[str, str, str] | None:
-    """The hashes of a `root` line as they stand: sha256_all, merkle_prev, merkle_this."""
+    """Return the hashes of a `root` line as they stand: sha256_all, merkle_prev, merkle_this."""
     values = None if line is None else fields(line, _ROOT_KEYS)
     if values is None:
         return None
@@ -226,9 +226,9 @@ def root_fields(line: bytes | None) -> tuple[str, str, str] | None:
 def headers(
     line: bytes | None, prev: str, this: str, sha256_all: bytes, schema: str | None
 ) -> Iterator[tuple[Meta, bytes]]:
-    """What `meta` and merkle_prev may have said, where merkle_this proves it.
+    """Yield what `meta` and merkle_prev may have said, if merkle_this proves it.
 
-    `schema` is what the layout's format makes it, None for a text without a layout.
+    `schema` is the one that belongs to the layout's format, None for a text without a layout.
     """
     for meta, before in _pairs(line, prev, schema):
         if is_near(digest.merkle(before, sha256_all, meta).hex(), this):
@@ -237,9 +237,9 @@ def headers(
 
 @lru_cache(maxsize=1)
 def _pairs(line: bytes | None, prev: str, schema: str | None) -> list[tuple[Meta, bytes]]:
-    """What the two may have said. They are asked for again with each hash_all that is tried."""
+    """Return what both may have said; cached, as it is needed for each hash_all that is tried."""
     metas, befores = list(_metas(line, schema)), list(previous(prev))
-    # One of the two is as it stands.
+    # At least one of the two is assumed to be right.
     pairs = [(meta, before) for meta in metas for before in befores[:1]]
     return pairs + [(meta, before) for meta in metas[:2] for before in befores[1:]]
 
@@ -247,14 +247,14 @@ def _pairs(line: bytes | None, prev: str, schema: str | None) -> list[tuple[Meta
 def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
     values = None if line is None else fields(line, _META_KEYS)
     if values is None:
-        # Clean's own, which has nothing of its own to say.
+        # The one that clean writes, which is always the same.
         yield Meta(schema=schema or _USUAL.schema)
         return
     named, gen, ts, build, host, cuda = values
     wanted = (schema or _USUAL.schema).encode()
     if schema is not None or (len(named) == len(wanted) and distance(named, wanted) <= NEAR):
         named = wanted
-    # No hash covers these two: one that can't stand there is taken as the usual one.
+    # No hash covers these two: an invalid value is replaced by the usual one.
     host = host if _is_token(host) else _USUAL.host.encode()
     cuda = cuda if _is_token(cuda) else _USUAL.cuda.encode()
 
@@ -282,12 +282,12 @@ def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
 
 
 def previous(prev: str) -> Iterator[bytes]:
-    """What a merkle_prev may have been."""
+    """Yield what a merkle_prev may have been."""
     yield from hashes(prev.encode("latin-1"), 64)
 
 
 def _plain(meta: Meta) -> Meta:
-    """The meta line of clean, where all that hashes cover is clean's."""
+    """Replace host and cuda by clean's values if they are nearly those, and the rest is clean's."""
     if (meta.gen, meta.ts, meta.build) != (_USUAL.gen, _USUAL.ts, _USUAL.build):
         return meta
     host = _USUAL.host if _is_like(meta.host, _USUAL.host) else meta.host
@@ -304,7 +304,7 @@ def _is_token(value: bytes) -> bool:
 
 
 def caps(line: bytes | None, has_layout: bool) -> tuple[str, ...]:
-    """The items of the `cap` line: as they stand where they may, else those that are written."""
+    """Return the items of the `cap` line: as they stand if they are valid, else the usual ones."""
     usual = (*grammar.CAP, grammar.CAP_LAYOUT) if has_layout else grammar.CAP
     spelled = grammar.format_cap(usual)
     if line is None or (len(line) + 1 == len(spelled) and distance(line, spelled[:-1]) <= NEAR):
@@ -324,7 +324,7 @@ def rows_of(
     *,
     is_due: bool,
 ) -> Rows | None:
-    """The row blocking of an array whose chunks have a size: as it stands, or the usual one.
+    """Return the row blocking of an array with this chunk size: as it stands, or the usual one.
 
     Without a line there is none, unless one `is_due`.
     """

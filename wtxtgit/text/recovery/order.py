@@ -1,4 +1,4 @@
-"""Mending a chunk whose lines are whole and not where they were, or not all there."""
+"""Repairing a chunk whose lines are intact but reordered, or of which some are missing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from wtxtgit.text.recovery.syndromes import U4
 
 
 def rearrange(body: bytes, claim: ChunkClaim, spare: Sequence[bytes] = ()) -> bytes | None:
-    """The same of lines that are whole, and not where they were or not all there.
+    """Return the bytes of a chunk whose lines are intact, but reordered or not all there.
 
-    `spare` are lines of other places that may belong here. Takes half a second.
+    `spare` are lines from other places that may belong here. Takes half a second.
     """
     lines = lines_of(body, claim.size)
     count = line_count(claim.size)
@@ -31,7 +31,7 @@ def rearrange(body: bytes, claim: ChunkClaim, spare: Sequence[bytes] = ()) -> by
 
 @dataclass(frozen=True, slots=True)
 class _Rearranged:
-    """A chunk whose lines are whole but not where they were, or not all there."""
+    """A chunk whose lines are intact, but reordered or not all there."""
 
     lines: Sequence[bytes]
     claim: ChunkClaim
@@ -41,7 +41,7 @@ class _Rearranged:
         if self.claim.crc32c is None or any(d not in HEX for d in self.claim.crc32c.encode()):
             return None
         count = line_count(self.claim.size)
-        # The last line stays where it is, unless it is as long as the others.
+        # The last line stays in place, unless it is as long as the others.
         length = self.claim.size - (count - 1) * LINE_RAW
         ends = length < LINE_RAW
         states = [
@@ -69,15 +69,15 @@ class _Rearranged:
         return _cut(packed(np.array(rows, np.uint8).reshape(-1, LINE_BASE64)))
 
 
-# Lines of other places that are tried at every place of a chunk.
+# How many lines from other places are tried at every position of a chunk.
 _MOST_SPARE = 8192
 
 
 class _LineSearch:
-    """In which order whole lines give a chunk's CRC-32C.
+    """The search for the order in which intact lines give a chunk's CRC-32C.
 
-    `own` are the raw bytes of its lines but for a last one that is shorter, those of which are
-    `tail`; `spare` those of others.
+    `own` are the raw bytes of its lines except a shorter last one, whose bytes are `tail`; `spare`
+    are those of other lines.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class _LineSearch:
         self._tail = len(tail)
         self._at = self._syndromes(own)
         ends = syndromes.of_bytes(np.frombuffer(tail, np.uint8)[None])
-        # A checksum is that of zeros and a syndrome.
+        # A checksum is the XOR of that of zeros and a syndrome.
         wanted = int(claim.crc32c or "0", 16) ^ crc32c(bytes(claim.size))
         self._wanted = np.uint32(wanted) ^ ends[0]
 
     def orders(self) -> Iterator[list[bytes]]:
-        """Lines in an order that may be right."""
+        """Yield lines in an order that may be right."""
         more = len(self._own) - self._count
         if more == 0:
             yield from self._exchanged()
@@ -103,7 +103,7 @@ class _LineSearch:
             yield from self._with_one_more()
 
     def _syndromes(self, lines: list[bytes]) -> U4:
-        """Those of lines at each place, of shape (lines, places)."""
+        """Return the syndromes of lines at each position, of shape (lines, positions)."""
         rows = np.frombuffer(b"".join(lines), np.uint8).reshape(-1, LINE_RAW)
         column = syndromes.followed(syndromes.of_bytes(rows), self._tail)
         columns = np.empty((self._count, len(lines)), np.uint32)
@@ -113,7 +113,7 @@ class _LineSearch:
         return columns.T
 
     def _exchanged(self) -> Iterator[list[bytes]]:
-        """One line with another, or moved; or one that belongs elsewhere for a spare one."""
+        """Yield orders with two lines exchanged, one moved, or one replaced by a spare one."""
         own, at = self._own, self._at
         places = np.arange(self._count)
         now = at[places, places]
@@ -135,7 +135,7 @@ class _LineSearch:
             yield [*own[:j], self._spare[k], *own[j + 1 :]]
 
     def _without(self, more: int) -> Iterator[list[bytes]]:
-        """All but `more` lines in a row."""
+        """Yield all but `more` consecutive lines."""
         own, at = self._own, self._at
         places = np.arange(self._count)
         before = _sums(at[places, places])
@@ -158,7 +158,7 @@ def _where(which: NDArray[np.bool_]) -> Iterator[list[int]]:
 
 
 def _sums(values: U4) -> U4:
-    """The exclusive or of the first 0, 1, ... values."""
+    """Return the XOR of the first 0, 1, ... values."""
     return np.concatenate((np.zeros(1, np.uint32), np.bitwise_xor.accumulate(values)))
 
 

@@ -1,7 +1,7 @@
 """The arrays and chunks of a damaged text as they should be, and where their bytes are.
 
-Sizes follow from lines that may be damaged: nothing is taken from one of them alone where
-another one says more. No bytes are held here: a chunk is a view that reads them anew.
+Sizes follow from lines that may be damaged: no line is believed alone if another one says more. No
+bytes are held here: a chunk is a view that reads them again.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _NOTHING = memoryview(b"")
 
 @final
 class SlotTable:
-    """What became of all chunks of a text, as columns: see `FoundChunks`.
+    """The states of all chunks of a text, as columns: see `FoundChunks`.
 
-    Bytes of an intact one are its lines in `text`, of a mended one mostly those at a place of
-    `mended`, and all others are `given`, with where they are from.
+    The bytes of an intact chunk are its lines in `text`, those of a repaired one mostly at a place
+    of `mended`; all others are `given`, with their source.
     """
 
     __slots__ = ("given", "left", "mended", "proved", "states", "text", "where")
@@ -71,7 +71,7 @@ class SlotTable:
         """How many more chunks may be wanted of which nothing is there."""
 
     def add(self, count: int) -> int:
-        """Make room for so many chunks more, which are lost as yet; gives the first one's place."""
+        """Add `count` more chunks, which are lost so far; returns the first one's place."""
         first = len(self.states)
         self.states += bytes([_LOST]) * count
         self.proved += bytes(count)
@@ -79,15 +79,16 @@ class SlotTable:
         return first
 
 
-# Memory is taken for what is there, not for what a wrong digit claims.
+# Memory is allocated for what exists, not for what a wrong digit claims.
 _LEAST_MISSING, _MISSING_BYTES = 65_536, 64
 
 
 @final
 class Slots(Sequence["Slot"]):
-    """The chunks of an array as it wants them.
+    """The chunks that an array should have.
 
-    `nbytes` and `chunk_size` say which there are; without them it is those that were found.
+    `nbytes` and `chunk_size` determine which these are; without them, they are those that were
+    found.
     """
 
     __slots__ = ("chunk_size", "first", "found", "nbytes", "places", "size", "table")
@@ -118,7 +119,7 @@ class Slots(Sequence["Slot"]):
 
     @property
     def lost(self) -> Iterator[Slot]:
-        """Those of which there are no bytes."""
+        """Yield the slots without bytes."""
         states = self.table.states
         return (Slot(self, n) for n in range(self.size) if states[self.first + n] == _LOST)
 
@@ -128,16 +129,16 @@ class Slots(Sequence["Slot"]):
 
     @property
     def is_proved(self) -> bool:
-        """Whether each chunk's own SHA-256 says that it is whole."""
+        """Whether every chunk matches its own SHA-256."""
         return self.table.proved.find(0, self.first, self.first + self.size) < 0
 
 
 @final
 class Slot:
-    """A chunk as an array wants it: a place in the array's columns.
+    """A chunk that an array should have: a place in the array's columns.
 
-    `raw` are its bytes: a view that reads them anew each time, since all chunks of a text
-    need not fit into memory. None for a lost one.
+    `raw` is its bytes: a view that reads them again each time, since all chunks of a text need not
+    fit in memory. None for a lost one.
     """
 
     __slots__ = ("_number", "_slots")
@@ -179,7 +180,7 @@ class Slot:
 
     @property
     def is_proved(self) -> bool:
-        """Whether its own SHA-256 says so, and not its CRC-32C alone."""
+        """Whether it matches its own SHA-256, not only its CRC-32C."""
         return bool(self._slots.table.proved[self._at])
 
     @is_proved.setter
@@ -188,7 +189,7 @@ class Slot:
 
     @property
     def source(self) -> str | None:
-        """Where the bytes of a healed one are from."""
+        """Where the bytes of a healed chunk come from."""
         given = self._slots.table.given.get(self._at)
         return None if given is None else given[1]
 
@@ -204,14 +205,14 @@ class Slot:
         return Windowed(ArmoredBytes(table.text, where, size))
 
     def bytes(self) -> ByteView:
-        """Its bytes, of one that is not lost."""
+        """The bytes of a chunk that is not lost."""
         raw = self.raw
         if raw is None:
             raise ValueError("a lost chunk has no bytes")
         return raw
 
     def keep(self, where: int, state: ChunkState, *, proved: bool) -> None:
-        """Have its bytes at a place of the text, or of what was mended."""
+        """Record that its bytes are at a place of the text, or of the repaired chunks."""
         self._put(state, where, proved=proved)
 
     def put(
@@ -221,7 +222,7 @@ class Slot:
         self._slots.table.given[self._at] = raw, source
 
     def lose(self) -> None:
-        """What was put here is not it."""
+        """Reject the bytes that were assigned to it."""
         self._put(ChunkState.LOST, _ELSEWHERE, proved=False)
 
     def _put(self, state: ChunkState, where: int, *, proved: bool) -> None:
@@ -235,7 +236,7 @@ class Slot:
 class ArrayPieces:
     """An array's lines as found, its size in bytes, and its chunks.
 
-    `nbytes` is None where neither the `arr` line nor the chunks tell it.
+    `nbytes` is None if neither the `arr` line nor the chunks tell it.
     """
 
     found: FoundArray
@@ -253,16 +254,16 @@ class ArrayPieces:
 
     @property
     def is_proved(self) -> bool:
-        """Whether hashes of the text name all of its bytes."""
+        """Whether hashes of the text prove all of its bytes."""
         return self.is_whole and (self.slots.is_proved or self.fits_line())
 
     def fits_line(self) -> bool:
-        """Whether its bytes have the SHA-256 of the `arr` line."""
+        """Whether its bytes match the SHA-256 of the `arr` line."""
         return self.sha256 is not None and is_near(self.sha256.hex(), self.claimed_sha256)
 
     @property
     def claimed_sha256(self) -> str | None:
-        """What the `arr` line says, wrong characters and all."""
+        """The SHA-256 in the `arr` line, including wrong characters."""
         if self.claim is not None:
             return self.claim.sha256.hex()
         line = self.found.line
@@ -271,27 +272,27 @@ class ArrayPieces:
         return line[len(line) - _HASHES + 8 :][:64].decode("latin-1")
 
     def data(self) -> ByteView:
-        """The bytes of an array that is whole, read anew each time."""
+        """The bytes of an array that is whole, read again each time."""
         slots = self.slots
         return joined(Views(len(slots), lambda n: slots[n].bytes()))
 
 
 @final
 class _Chunks:
-    """`Windows` of chunks of `size` bytes each, the last one's aside, one after another."""
+    """`Windows` of consecutive chunks of `size` bytes each, except the last one."""
 
     def __init__(self, raws: Sequence[ByteView], size: int) -> None:
         self.nbytes = (len(raws) - 1) * size + len(raws[-1])
         self._raws, self._size = raws, size
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end)."""
+        """Return bytes [start, end)."""
         first = start // self._size
         within = start - first * self._size
         if within + end - start <= len(self._raws[first]):
             return mapped(self._raws[first][within : within + end - start])
         whole = bytearray()
-        # One by one: there may be very many, of a byte each.
+        # One by one: there may be very many, of one byte each.
         for number in range(first, -(-end // self._size)):
             whole += mapped(self._raws[number])
         return memoryview(whole)[within : within + end - start]
@@ -299,7 +300,7 @@ class _Chunks:
 
 @final
 class Views(Sequence[ByteView]):
-    """Views of parts, each made when it is looked at."""
+    """Views of parts, each made when it is accessed."""
 
     __slots__ = ("_count", "_view")
 
@@ -320,20 +321,20 @@ class Views(Sequence[ByteView]):
 
 @final
 class ArmoredBytes:
-    """`Windows` of a chunk's `nbytes` bytes, decoded from its lines when they are looked at.
+    """`Windows` of a chunk's `nbytes` bytes, decoded from its lines when they are accessed.
 
-    Its lines start at byte `start` of `text`; they are as a writer writes them.
+    Its lines start at byte `start` of `text`, and are as a writer writes them.
     """
 
     __slots__ = ("_start", "_text", "nbytes")
 
     def __init__(self, text: ByteView, start: int, nbytes: int) -> None:
-        # Without a slice, which would be most of the memory of a tiny array.
+        # Not a slice, which would be most of the memory of a tiny array.
         self._text, self._start = text, start
         self.nbytes = nbytes
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end); raises TextError where they are not what they were."""
+        """Return bytes [start, end); raises TextError if they have changed."""
         first = start // LINE_RAW
         last = min(grammar.line_count(end), grammar.line_count(self.nbytes))
         size = min(last * LINE_RAW, self.nbytes) - first * LINE_RAW
@@ -347,7 +348,7 @@ class ArmoredBytes:
 
 
 def decoded(text: ByteView, chunk: FoundChunk, size: int) -> memoryview | None:
-    """The `size` bytes of a chunk, None where its lines are not as a writer writes them."""
+    """Return the `size` bytes of a chunk, None if its lines are not as a writer writes them."""
     start, end = chunk.body
     if end - start != grammar.line_count(size) * LINE_TEXT:
         return None
@@ -356,9 +357,9 @@ def decoded(text: ByteView, chunk: FoundChunk, size: int) -> memoryview | None:
 
 
 def view_of(text: ByteView, chunk: FoundChunk) -> ByteView | None:
-    """The bytes of a chunk, decoded when they are looked at, which raises TextError if they can't.
+    """Return the bytes of a chunk, decoded on access, which raises TextError if that fails.
 
-    None where the chunk has not the lines of its size.
+    Returns None if the chunk does not have the right number of lines.
     """
     start, end = chunk.body
     if chunk.size is None or end - start != grammar.line_count(chunk.size) * LINE_TEXT:
@@ -367,11 +368,11 @@ def view_of(text: ByteView, chunk: FoundChunk) -> ByteView | None:
 
 
 def view_of_all(text: ByteView, found: FoundArray) -> ByteView | None:
-    """The bytes of all chunks of an array; None where one has not the lines of its size."""
+    """Return the bytes of all chunks of an array; None if one has a wrong number of lines."""
 
     def view(number: int) -> ByteView:
         raw = view_of(text, found[number])
-        # Each was looked at below.
+        # Each was checked below.
         return _NOTHING if raw is None else raw
 
     sizes = {
@@ -384,16 +385,16 @@ def view_of_all(text: ByteView, found: FoundArray) -> ByteView | None:
 
 
 def joined(raws: Sequence[ByteView]) -> ByteView:
-    """Chunks one after another, each but the last as long as the first."""
+    """Concatenate chunks, each but the last as long as the first."""
     return raws[0] if len(raws) == 1 else Windowed(_Chunks(raws, len(raws[0])))
 
 
-# ` sha256=` to the end of an `arr` line, its LF aside, with the space before it.
+# The end of an `arr` line from ` sha256=` on, with the space before it, without its LF.
 _HASHES = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 
 
 def pieces_of(found: FoundArray, table: SlotTable) -> ArrayPieces:
-    """What an array should have, as far as its lines tell."""
+    """Return what an array should have, so far as its lines tell."""
     line = b"" if found.line is None else found.line + b"\n"
     parsed = grammar.parse_array(line, 0)
     claim = None if parsed is None or grammar.check_bytes(parsed[0]) is not None else parsed[0]
@@ -401,7 +402,7 @@ def pieces_of(found: FoundArray, table: SlotTable) -> ArrayPieces:
     places = found.by_ix()
     measured = _measure(found, claim, rows, places)
     if measured is not None:
-        # Of chunks that are not there as many as of those that are, and some of the whole text.
+        # As many missing chunks as existing ones are allowed, and some more for the whole text.
         missing = chunk_count(*measured) - 2 * places.count
         if missing <= table.left:
             table.left -= max(0, missing)
@@ -415,7 +416,7 @@ _NO_CHUNKS = FoundChunks()
 
 @lru_cache(maxsize=1024)
 def _rows(line: bytes) -> Rows | None:
-    """What an `idx` line says: few are in a text."""
+    """Parse an `idx` line; cached, since a text has few different ones."""
     parsed = grammar.parse_rows(line + b"\n", 0)
     return None if parsed is None else parsed[0]
 
@@ -423,13 +424,13 @@ def _rows(line: bytes) -> Rows | None:
 def _measure(
     found: FoundArray, claim: grammar.ArrayLine | None, rows: Rows | None, places: ChunkPlaces
 ) -> tuple[int, int] | None:
-    """The array's size in bytes and that of its chunks, None where they are not told."""
+    """Return the array's size in bytes and that of its chunks, None if they are not known."""
     last = _size_of(found[n] for n in places.of(places.last))
     chunk_size = _chunk_size(found, claim, rows, places, last)
     if chunk_size is None:
         return None
     nbytes = None if claim is None else claim.nbytes
-    # The shape goes with it: one wrong digit would show. Else the chunks tell.
+    # It agrees with the shape, so a wrong digit would show. Otherwise the chunks decide.
     if nbytes is None:
         nbytes = _told_bytes(found.line)
     if nbytes is None and last is not None:
@@ -440,7 +441,7 @@ def _measure(
 
 
 def _told_bytes(line: bytes | None) -> int | None:
-    """The `bytes` of an `arr` line where dtype and shape give as many, whatever else is wrong."""
+    """Return the `bytes` of an `arr` line if dtype and shape agree, whatever else is wrong."""
     values = None if line is None else fields(line, KEYS)
     if values is None:
         return None
@@ -454,7 +455,7 @@ def _told_bytes(line: bytes | None) -> int | None:
 def healed_array(
     claim: grammar.ArrayLine, rows: Rows | None, raw: ByteView, source: str
 ) -> ArrayPieces:
-    """An array that is from another place altogether."""
+    """Return an array that comes entirely from another place."""
     line = grammar.format_array(claim)[:-1]
     rows_line = None if rows is None else grammar.format_rows(rows)[:-1]
     found = FoundArray(FoundChunks(), memoryview(line), (0, len(line)), rows_line)
@@ -467,7 +468,7 @@ def healed_array(
 
 
 def _size_of(chunks: Iterable[FoundChunk]) -> int | None:
-    """The bytes of a chunk, by its `ch` line: `len` and `lines` have to go together."""
+    """Return the size of a chunk by its `ch` line, where `len` and `lines` must agree."""
     for chunk in chunks:
         if chunk.size is not None and chunk.lines in (None, grammar.line_count(chunk.size)):
             return chunk.size
@@ -481,7 +482,7 @@ def _chunk_size(
     places: ChunkPlaces,
     last: int | None,
 ) -> int | None:
-    # Most of them: one may have a wrong digit that fits its lines by chance.
+    # The majority decides: a wrong digit may fit a chunk's lines by chance.
     counts = Counter(
         size
         for ix in range(places.last)

@@ -1,9 +1,9 @@
 """Reading a damaged text: what its lines say, however wrong they are.
 
-A line begins where something like its first word stands, and ends where the next
-one begins: a wrong character in either does not hide it, nor an LF in the place
-of a character or the other way round. Nothing is judged here. Fields are given as
-they stand; who wants to use one proves it (`rebuilding.py`).
+A line begins where something like its first word is, and ends where the next one begins: a wrong
+character in either does not hide it, nor does an LF in place of a character or vice versa. Nothing
+is judged here. Fields are returned as they stand; users of a field have to prove it
+(`rebuilding.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from wtxtgit.text.grammar import LINE_TEXT, line_count
 from wtxtgit.text.recovery.found import CRC_FIELD, HEX_FIELD, FoundArray, FoundChunk, FoundText
 
 _LF, _SPACE = b"\n "
-# Bytes that the arrays and chunks of a text of any size may take until all of it is written anew,
-# and what each byte of it adds: more than any text takes that `clean` makes of a file
+# Memory that the arrays and chunks of any text may take until it is rewritten, and how much each
+# byte of the text adds: more than for any text that `clean` makes of a file
 # (`docs/spec/containers.md`, "What a file lists").
 _LEAST, _BYTE = 48 * 2**20, 2
 _ARRAY, _CHUNK = 1950, 450
@@ -35,7 +35,7 @@ _MOST_LINE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A line of text: how it starts, how long it is where that is fixed, what may follow."""
+    """A kind of line: how it starts, its length if that is fixed, and what may follow."""
 
     start: bytes
     size: int | None
@@ -82,7 +82,7 @@ _MOST_KEYS = 64
 _BEHIND_CHUNK = re.compile(rb"endch\n|endarr\n|ch ix=|arr name=|audit |endwtxt")
 _LONGEST_BEHIND = 9
 """Bytes of the longest of these."""
-# What stands on a `ch` line, its variable fields aside.
+# The content of a `ch` line except its variable fields.
 _CH_HEAD = b"ch ix=000000 off=000000000000 len="
 _CH_FIELDS = (b" sha256=", b" crc32c=", b" b64=on width=76 lines=")
 _CH_EXACT = re.compile(
@@ -97,13 +97,13 @@ _SPELLED = np.array(
     np.uint8,
 )
 """How each kind of line starts; behind the end of a start are zeros."""
-# So many lines that are none are looked at one by one; then all of so many bytes together.
+# This many unknown lines are examined one by one; after that, blocks of this many bytes at once.
 _FEW = 4
 _LEAST_TOGETHER, _MOST_TOGETHER = 128, 4096
 
 
 def distance(there: bytes | memoryview, wanted: bytes) -> int:
-    """How many bytes are other than they should be, or missing."""
+    """Return how many bytes differ from the wanted ones, or are missing."""
     differing: int = sum(map(ne, there, wanted))
     return differing + max(0, len(wanted) - len(there))
 
@@ -111,7 +111,7 @@ def distance(there: bytes | memoryview, wanted: bytes) -> int:
 def read(text: ByteView) -> FoundText:
     """Read a text of any content.
 
-    Raises TextError "limit" for more arrays and chunks than are found in a text of its size.
+    Raises TextError "limit" for more arrays and chunks than a text of its size can have.
     """
     reader = _Reader(text)
     reader.read()
@@ -119,20 +119,20 @@ def read(text: ByteView) -> FoundText:
 
 
 def _expected(before: str) -> tuple[str, ...]:
-    """The kinds of lines that may follow one."""
+    """Return the kinds of lines that may follow one."""
     return _KINDS[before].next if before in _KINDS else ("first", "meta")
 
 
 @cache
 def _most_wrong(name: str, expected: tuple[str, ...]) -> float:
-    """How many characters of a line's start may be wrong."""
+    """Return how many characters of a line's start may be wrong."""
     size = min(len(_KINDS[name].start), _LONGEST_START)
-    # A third where such a line is due, else one or two.
+    # A third if such a line is expected, else one or two.
     return size / 3 if name in expected else min(2, size / 5)
 
 
 def _parts(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
-    """Places of parts to look through from a start on: what is looked for is mostly near."""
+    """Yield growing parts to search from a start on: what is searched is mostly near."""
     size = _LEAST_TOGETHER
     while start < end:
         yield start, size
@@ -160,19 +160,19 @@ class _Reader:
                 if before in _BEFORE_CHUNK and self._take_chunk_without_line():
                     before = "ch"
                     continue
-                # No line of a text: what follows may be.
+                # Not a line of a text, but the next one may be.
                 others += 1
                 self._pos = self._next_line() if others < _FEW else self._next_likely(before)
                 continue
             others = 0
             if kind == "idx" and before == "endarr":
-                # Of an array whose `arr` line is gone.
+                # It belongs to an array whose `arr` line is missing.
                 self._add_array(None)
             self._take(kind)
             before = kind
 
     def _kind_here(self, before: str) -> str | None:
-        """Which line starts here, if any; what may follow the line before is preferred."""
+        """Return which line starts here, if any, preferring kinds that may follow `before`."""
         here = bytes(self._text[self._pos : self._pos + 32])
         for name, start in _STARTS.get(here[:3], ()):
             if here.startswith(start):
@@ -188,9 +188,9 @@ class _Reader:
         return None if best is None else best[1]
 
     def _next_likely(self, before: str) -> int:
-        """Where the next line starts that may be one of a text, or of a chunk; else the end.
+        """Return where the next line starts that may belong to a text or chunk; else the end.
 
-        What `_kind_here` says of a line, of many at once.
+        It decides like `_kind_here`, but for many lines at once.
         """
         expected = _expected(before)
         most = [_most_wrong(name, expected) for name in _KINDS]
@@ -234,7 +234,7 @@ class _Reader:
             case "arr":
                 self._add_array((start, end - 1))
             case "idx":
-                # Mostly that of the array before: one object for all of them.
+                # Mostly equal to that of the array before: use one object for all of them.
                 if line != self._rows_line:
                     self._rows_line = line
                 self._array().rows_line = self._rows_line
@@ -244,20 +244,20 @@ class _Reader:
         self.found.arrays.append(FoundArray(self.found.chunks, self._text, line))
 
     def _array(self) -> FoundArray:
-        """The array that the lines here are of."""
+        """Return the array to which the lines here belong."""
         if not self.found.arrays:
             self._add_array(None)
         return self.found.arrays[-1]
 
     def _end_of(self, kind: str) -> int:
-        """Where the line that starts here ends, its LF included."""
+        """Return where the line that starts here ends, including its LF."""
         size = _KINDS[kind].size
         if size is not None:
             end = self._pos + size
-            # One of another length ends where it says.
+            # A line of variable length ends where its fields say.
             if self._is_end(end, kind) or bytes(self._text[end - 1 : end]) == b"\n":
                 return min(end, len(self._text))
-        # As it should be: nothing has to be looked for.
+        # The line is as it should be: no search is needed.
         parse = _PARSERS.get(kind)
         near = self._two_lines()
         parsed = None if parse is None else parse(memoryview(near), 0)
@@ -268,15 +268,15 @@ class _Reader:
         end = self._next_line()
         if self._is_end(end, kind):
             return end
-        # An LF within the line, or none at its end: it goes on up to where another one starts.
+        # An LF inside the line, or none at its end: it extends to where another line starts.
         other = self._next_other(kind)
         return end if other is None else other
 
     def _next_other(self, kind: str) -> int | None:
-        """Where the next line starts that may follow one of this kind, if that is near."""
+        """Return where the next line starts that may follow one of this kind, if that is near."""
         searched, found = self._ahead.get(kind, (0, None))
         if found is None or found <= self._pos:
-            # What was looked through for the lines before is not looked through again.
+            # What was searched for earlier lines is not searched again.
             start = max(self._pos + 1, searched - _LONGEST_START)
             end = self._pos + _MOST_LINE
             match = _NEXT[kind].search(mapped(self._text[start:end])) if start < end else None
@@ -285,7 +285,7 @@ class _Reader:
         return found if found is not None and found < self._pos + _MOST_LINE else None
 
     def _two_lines(self) -> bytes:
-        """What stands here up to the second LF, of a long line its beginning."""
+        """Return the text here up to the second LF; for a long line, its beginning."""
         size = _LEAST_TOGETHER
         while True:
             near = bytes(self._text[self._pos : self._pos + size])
@@ -297,10 +297,12 @@ class _Reader:
             size *= 4
 
     def _end_of_array(self, window: bytes) -> int | None:
-        """Where an `arr` line ends, whose hashes have a fixed length; an LF may stand within it."""
+        """Return where an `arr` line ends: its hashes have fixed lengths, but an LF may be
+        inside.
+        """
         best: tuple[int, int] | None = None
         limit = len(window) - _HASHED
-        # One of the three is as it should be; hostile lines would take very long otherwise.
+        # One of the three must be intact: otherwise hostile lines would take very long.
         for match in islice(_HASH_KEYS.finditer(window), _MOST_KEYS):
             start = match.start() - _HASH_PLACES[match[0]]
             if 0 <= start <= limit:
@@ -313,13 +315,13 @@ class _Reader:
         return self._pos + best[1] + 1 + _HASHED
 
     def _is_end(self, end: int, kind: str) -> bool:
-        """Whether a line that may follow one of this kind starts here."""
+        """Whether a line that may follow one of this kind starts at `end`."""
         here = bytes(self._text[end : end + 24])
         starts = (_KINDS[name].start[:24] for name in _KINDS[kind].next)
         return any(distance(here, start) <= min(2, len(start) // 3) for start in starts)
 
     def _next_line(self) -> int:
-        """Where the line ends that starts here, as far as LFs go."""
+        """Return where the line that starts here ends by its LF."""
         for at, size in _parts(self._pos, len(self._text), _MOST_LINE):
             newline = bytes(self._text[at : at + size]).find(b"\n")
             if newline >= 0:
@@ -327,7 +329,7 @@ class _Reader:
         return len(self._text)
 
     def _count(self, amount: int) -> None:
-        """Count memory that what is found here takes."""
+        """Count memory for what is found here."""
         self._left -= amount
         if self._left < 0:
             size = len(self._text)
@@ -349,7 +351,7 @@ class _Reader:
         self._pos = end
 
     def _take_chunk_without_line(self) -> bool:
-        """Take lines that stand where a chunk's do, up to an `endch`, if there are such here."""
+        """Take lines of a chunk without a `ch` line, up to an `endch`, if there are any here."""
         here = bytes(self._text[self._pos : self._pos + LINE_TEXT])
         if self._pos < self._no_chunk_before or here[76:77] + here[78:] != b" \n":
             return False
@@ -390,9 +392,9 @@ class _ChunkFields:
 
     @classmethod
     def of(cls, here: bytes) -> _ChunkFields | None:
-        """The fields of the line at the start of `here`, None where it is too broken.
+        """Return the fields of the line at the start of `here`, None if it is too damaged.
 
-        Only `len` and `lines` have no fixed length.
+        Only `len` and `lines` have variable lengths.
         """
         exact = _CH_EXACT.match(here)
         if exact is not None and int(exact[6]) == line_count(int(exact[3])):
@@ -417,7 +419,7 @@ class _ChunkFields:
             length = here[head : head + digits]
             end = here.find(b"\n", at)
             wanted = str(line_count(int(length))) if length.isdigit() else ""
-            # The LF may be what is wrong: as many digits as `len` makes, then.
+            # If the LF is wrong, `lines` has as many digits as `len` implies.
             if end < 0 or end - at > 12:
                 end = at + (len(wanted) or 1)
             count = here[at:end]
@@ -444,17 +446,17 @@ class _ChunkFields:
         return int(self.count) if self.count.isdigit() else None
 
     def counts(self) -> Iterator[int]:
-        """How many lines may follow."""
+        """Yield how many lines may follow."""
         if self.lines is not None:
             yield self.lines
         if self.size is not None:
             yield line_count(self.size)
 
     def number(self, wanted: int, size: int | None) -> int:
-        """The chunk's number, where the one that follows the last is `wanted`.
+        """Return the chunk's number; `wanted` would follow the previous chunk.
 
-        Chunks have `size` bytes: `off` says the number, too. Where a chunk is missing both
-        say another one than is wanted.
+        With chunks of `size` bytes, `off` gives the number, too. If a chunk is missing, both agree
+        on a number other than `wanted`.
         """
         told = int(self.ix) if self.ix.isdigit() else None
         start = int(self.off) if self.off.isdigit() else None

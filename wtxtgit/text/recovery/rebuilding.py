@@ -1,9 +1,9 @@
-"""A damaged text put together again, and proved.
+"""Rebuilding a damaged text, and proving the result.
 
-Arrays come first: their chunks prove their bytes. Then the lines that describe
-them are spelled in the ways that they may have been (`lines.py`), until the text's
-hash_all is that of its `root` line, or one that the caller knows (a ledger's). Whoever
-gets a text from here gets one that `verify` accepts and that has the hash that was claimed.
+Arrays come first: their chunks prove their bytes. Then candidates for the lines that describe them
+(`lines.py`) are tried until the text's hash_all is that of its `root` line, or one that the caller
+knows (from a ledger). A text returned from here is accepted by `verify` and has the hash that was
+claimed.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _FIRST = bytes(32)
 class PartialText:
     """What is left of a text.
 
-    `names` are those of the arrays, as far as they are known. `undone` says what a transport
-    did to the text, `notes` what no hash covers and could not be kept. `snapshot` is there where
-    all of it is, and proved.
+    `names` are those of the arrays, so far as they are known. `undone` says what a transport did to
+    the text, `notes` what no hash covers and could not be kept. `snapshot` is set if all of it
+    exists and is proved.
     """
 
     arrays: list[ArrayPieces]
@@ -64,10 +64,10 @@ class PartialText:
 def recover(
     text: ByteView, heal: OtherCopies | None = None, known: Collection[bytes] = ()
 ) -> PartialText:
-    """Recover what can be of a text of any content.
+    """Recover as much as possible of a text of any content.
 
-    `heal` gives bytes by their SHA-256; `known` are values of hash_all (32 bytes) that others vouch
-    for. Raises TextError "syntax" where nothing of a text is there.
+    `heal` provides bytes by their SHA-256; `known` are trusted values of hash_all (32 bytes).
+    Raises TextError "syntax" if nothing of a text exists.
     """
     return recover_plain(*undone(text), heal, known)
 
@@ -78,7 +78,7 @@ def recover_plain(
     heal: OtherCopies | None = None,
     known: Collection[bytes] = (),
 ) -> PartialText:
-    """The same of a text as `transport.undone` gives it, with what that undid."""
+    """Do the same for a text that `transport.undone` returned, with the list of what that undid."""
     found = read(plain)
     if not found.arrays and found.root is None:
         raise TextError("syntax", "nothing that looks like a WTXT text was found")
@@ -100,9 +100,9 @@ def recover_plain(
 def _with_missing(
     arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: OtherCopies
 ) -> list[ArrayPieces]:
-    """The arrays with those that another place has under a missing name, in the order of names.
+    """Add the arrays with a missing name that another place has, in the order of names.
 
-    Whether they are the ones that were lost only the root shows.
+    Only the root shows whether they are the ones that were lost.
     """
     named = list(zip(names, arrays, strict=True))
     for name in missing:
@@ -131,7 +131,7 @@ class _Search:
         """What the `arr` line of each array most likely was."""
 
     def snapshot(self) -> Snapshot | None:
-        """The snapshot whose hashes the text names, None where there is none."""
+        """Return the snapshot that matches the text's hashes, None if there is none."""
         if self.missing() or not all(array.is_whole for array in self._arrays):
             return None
         likely = [next(self._lines_of(n), None) for n in range(len(self._arrays))]
@@ -150,11 +150,11 @@ class _Search:
         return None
 
     def missing(self) -> tuple[str, ...]:
-        """Arrays that the layout wants and that are not there."""
+        """Return arrays that the layout needs but that do not exist."""
         return tuple(sorted(self._wanted.difference(self.names())))
 
     def names(self) -> list[str]:
-        """What the arrays are called, as far as it is known."""
+        """Return the names of the arrays, so far as they are known."""
         if len(self._likely) == len(self._arrays):
             return [line.name for line in self._likely]
         return list(self._likely_names)
@@ -168,7 +168,7 @@ class _Search:
 
     @cached_property
     def _standing(self) -> list[str]:
-        """The names as they stand, and that of the layout."""
+        """The names as they stand, with that of the layout corrected."""
         names = list(self._stand)
         if self._layout_at is not None:
             names[self._layout_at] = LAYOUT_ARRAY
@@ -176,7 +176,7 @@ class _Search:
 
     @cached_property
     def _free(self) -> list[str]:
-        """The names of the layout's arrays that no array has, in order."""
+        """Return the names of the layout's arrays that no array has, in order."""
         return sorted(self._wanted.difference(self._standing))
 
     @cached_property
@@ -184,22 +184,22 @@ class _Search:
         names = list(self._standing)
         unnamed = [number for number, name in enumerate(names) if not name]
         if unnamed and len(unnamed) == len(self._free):
-            # Arrays are in the order of their names.
+            # Arrays are ordered by name.
             for number, name in zip(unnamed, self._free, strict=True):
                 names[number] = name
             return names
         for number, name in enumerate(names):
             if self._free and name != LAYOUT_ARRAY and name not in self._wanted:
                 near = self._near(name)
-                # The nearest one, where there is one: names of layers differ in a digit.
+                # Prefer the nearest one: names of layers differ in one digit.
                 if near and (len(near) == 1 or near[0][0] < near[1][0]):
                     names[number] = near[0][1]
         return names
 
     def _near(self, name: str) -> list[tuple[int, str]]:
-        """The names that no array has and that a wrong one may have been, the nearest first.
+        """Return unused names that a wrong one may have been, the nearest first.
 
-        Of very many pairs of names not all are compared: none is found then.
+        With very many pairs of names not all are compared: then nothing is returned.
         """
         known = self._nearest.get(name)
         if known is not None:
@@ -215,7 +215,7 @@ class _Search:
         return self._nearest[name]
 
     def _find_layout(self) -> tuple[int | None, Layout | None]:
-        """The array that is a layout: a wrong character in its name does not make it another."""
+        """Return the array that is the layout, even if its name has a wrong character."""
         for number, array in enumerate(self._arrays):
             name = self._stand[number]
             is_likely = len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name)
@@ -227,7 +227,7 @@ class _Search:
         return None, None
 
     def _lines_of(self, number: int) -> Iterator[grammar.ArrayLine]:
-        """What the `arr` line of an array may have been."""
+        """Yield what the `arr` line of an array may have been."""
         array = self._arrays[number]
         line, digest, nbytes = array.found.line, array.sha256, array.nbytes
         if digest is None or nbytes is None:
@@ -245,12 +245,12 @@ class _Search:
         if claim is not None and claim.nbytes == nbytes and is_wanted:
             hmac, salt = lines.near_zeros(claim.hmac), lines.near_zeros(claim.salt)
             likely = replace(claim, sha256=digest, hmac=hmac, salt=salt)
-            # Mostly the same: one object for both.
+            # Mostly equal: use one object for both.
             yield claim if claim == likely else likely
         yield from lines.array_lines(line, digest, nbytes, self._names_of(number))
 
     def _names_of(self, number: int) -> list[str] | None:
-        """What an array may be called, None where there is no layout that says it."""
+        """Return possible names of an array, None if there is no layout that tells them."""
         if number == self._layout_at:
             return [LAYOUT_ARRAY]
         if self.layout is None:
@@ -259,52 +259,52 @@ class _Search:
         return [name] * (name in self._wanted) + [one for _, one in self._near(name)]
 
     def _choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
-        """One line for each array: the likeliest, then others, one or more at a time."""
+        """Yield one line for each array: the likeliest, then others, one or more at a time."""
         size = sum((array.nbytes or 0) + _LINE_COST for array in self._arrays)
         most = min(_MOST_TRIES, max(64, _MOST_HASHED // max(size, 1)))
-        # What comes to nothing counts as well: it takes time.
+        # Failed attempts count as well: they take time.
         return (one for one in islice(self._all_choices(most), most) if one is not None)
 
     def _all_choices(self, most: int) -> Iterator[tuple[grammar.ArrayLine, ...] | None]:
-        """Lines in the order in which they are tried; None for some that need not be."""
+        """Yield lines in the order in which they are tried; None for combinations to be skipped."""
         first = self._likely
         yield tuple(first)
         doubtful = [
             number for number, array in enumerate(self._arrays) if first[number] != array.claim
         ]
-        # Lines that can't be read as they stand, in all their ways together.
+        # Lines that can't be read as they stand, in all combinations of their candidates.
         for some in product(*self._options(doubtful, most)) if doubtful else ():
             yield _with(first, dict(zip(doubtful, some, strict=True)))
-        # A line that reads well may still be wrong.
+        # A line that can be read may still be wrong.
         for number in range(len(first)):
             yield None
             for line in islice(self._lines_of(number), 1, None):
                 yield _with(first, {number: line})
 
     def _options(self, numbers: Sequence[int], most: int) -> list[list[grammar.ArrayLine]]:
-        """The spellings of lines of which `most` combinations are tried, the last one's first."""
+        """Return candidates for lines; `most` combinations are tried, the last line's first."""
         options: list[list[grammar.ArrayLine]] = []
         count = 1
         for number in reversed(numbers):
-            # Of those before it none gets its turn but the likeliest.
+            # For earlier lines only the likeliest candidate gets its turn.
             some = list(islice(self._lines_of(number), _MOST_OPTIONS if count < most else 1))
             options.append(some)
             count *= len(some)
         return options[::-1]
 
     def _header(self, sha256_all: bytes) -> tuple[Meta, bytes] | None:
-        """`meta` and merkle_prev that go with a hash_all, None where nothing proves it."""
+        """Return `meta` and merkle_prev that belong to a hash_all, None if nothing proves them."""
         schema = None if self.layout is None else schema_of(self.layout.format)
         claimed, prev, this = self._root or ("", "0" * 64, "")
         parsed = grammar.parse_meta((self._found.meta or b"") + b"\n", 0)
         as_it_stands = None if parsed is None else (parsed[0], next(lines.previous(prev), _FIRST))
         if self._found.is_pending and self._root is None and as_it_stands is not None:
-            # It has no root: each `arr` line has to prove its array, and be as it was.
+            # A pending text has no root: each `arr` line has to prove its array, and be unchanged.
             exact = all(p.claim is not None and p.fits_line() for p in self._arrays)
             return as_it_stands if exact or sha256_all in self._known else None
         is_proved = sha256_all in self._known or is_near(sha256_all.hex(), claimed)
         headers = lines.headers(self._found.meta, prev, this, sha256_all, schema)
-        # Where sha256_all is unreadable merkle_this proves it, with a header as it stands.
+        # If sha256_all is unreadable, merkle_this proves it together with the header as it stands.
         header = next(headers if is_proved else islice(headers, 1), None)
         if header is not None or not is_proved:
             return header
@@ -365,7 +365,7 @@ class _Search:
 def _with(
     lines: Sequence[grammar.ArrayLine], others: Mapping[int, grammar.ArrayLine]
 ) -> tuple[grammar.ArrayLine, ...] | None:
-    """The lines with some replaced, None where their names are not in order."""
+    """Return the lines with some replaced, None if their names are then out of order."""
     chosen = tuple(others.get(number, line) for number, line in enumerate(lines))
     return chosen if all(a.name < b.name for a, b in pairwise(chosen)) else None
 
@@ -378,5 +378,5 @@ def _name_as_it_stands(array: ArrayPieces) -> str:
 
 
 def text_of(snapshot: Snapshot) -> Iterator[Buffer]:
-    """The text of a recovered snapshot, in array."""
+    """Yield the text of a recovered snapshot."""
     yield from TextWriter(snapshot).stream()

@@ -1,10 +1,10 @@
 """CRC-32C as a linear map: which changes of a chunk's bytes explain a wrong checksum.
 
-For two byte strings of one length the exclusive or of their CRC-32C depends on
-the exclusive or of their bytes alone, and adds up over the places where they
-differ. So a change has a syndrome, wherever the rest of the chunk comes from,
-and a set of changes that turns one checksum into another can be looked up
-instead of tried. Syndromes are uint32, bytes are uint8, sizes are in bytes.
+For two byte strings of equal length, the XOR of their CRC-32Cs depends only on the XOR of their
+bytes, and is the XOR of the contributions of the positions at which they differ. So a change has a
+syndrome, independent of the rest of the chunk, and a set of changes that turns one checksum into
+another can be looked up instead of tried. Syndromes are uint32, bytes are uint8, sizes are in
+bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLYNOMIAL = 0x82F63B78
 
 @cache
 def _byte_table() -> U4:
-    """The syndrome of each value of a byte that nothing follows."""
+    """Return the syndrome of each value of a byte at the end."""
     table = np.arange(256).astype(np.uint32)
     for _ in range(8):
         half = table >> np.uint32(1)
@@ -32,7 +32,7 @@ def _byte_table() -> U4:
 
 
 def of_bytes(rows: U1) -> U4:
-    """The syndromes of the rows of an array of shape (count, size), which nothing follows."""
+    """Return the syndromes of the rows of an array of shape (count, size), at the data's end."""
     table = _byte_table()
     state = np.zeros(len(rows), dtype=np.uint32)
     for column in rows.T:
@@ -41,7 +41,7 @@ def of_bytes(rows: U1) -> U4:
 
 
 def followed(syndromes: U4, nbytes: int) -> U4:
-    """The same changes `nbytes` bytes further from the end of the chunk."""
+    """Return the syndromes of the same changes `nbytes` bytes before the end."""
     power = 0
     while nbytes:
         if nbytes & 1:
@@ -51,12 +51,12 @@ def followed(syndromes: U4, nbytes: int) -> U4:
 
 
 def of_bits(nbytes: int) -> U4:
-    """The syndrome of every single bit of `nbytes` bytes, of shape (nbytes * 8,).
+    """Return the syndrome of every single bit of `nbytes` bytes, of shape (nbytes * 8,).
 
-    In the order in which base64 takes bits: the highest one of the first byte first.
+    Bits are in the order of base64: the highest bit of the first byte first.
     """
     bits = _byte_table()[[0x80 >> k for k in range(8)]].reshape(1, 8)
-    # Of the last byte first; each turn adds as many bytes before them.
+    # Start with the last byte; each step doubles the bytes by adding as many before them.
     while len(bits) < nbytes:
         bits = np.concatenate((bits, followed(bits, len(bits))))
     return np.ascontiguousarray(bits[:nbytes][::-1]).reshape(-1)
@@ -71,7 +71,7 @@ def _applied(tables: U4, syndromes: U4) -> U4:
 
 @lru_cache(maxsize=64)
 def _shift(power: int) -> U4:
-    """Tables of shape (4, 256) that move each byte of a syndrome by 2 to the `power` zero bytes."""
+    """Return tables of shape (4, 256) that move bytes of a syndrome by 2 ** `power` zero bytes."""
     values = np.arange(256, dtype=np.uint32)
     syndromes = np.stack([values << np.uint32(8 * k) for k in range(4)])
     if power:

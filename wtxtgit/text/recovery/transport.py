@@ -1,8 +1,8 @@
-"""What mail, forms, chats, terminals and editors do to a text, undone.
+"""Undoing what mail, forms, chats, terminals and editors do to a text.
 
-A text is plain ASCII with LF, so what they change is known: how all of it is encoded
-(`encodings.py`), what stands on each line before and behind what it said, line ends and
-breaks (`line_breaks.py`), and what stands before and after the text.
+A text is plain ASCII with LF, so it is known what they change: the encoding of the whole
+(`encodings.py`), marks before and after the content of each line, line ends and breaks
+(`line_breaks.py`), and what comes before and after the text.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from wtxtgit.text.recovery.line_breaks import lined
 
 
 class _Mark(NamedTuple):
-    """What is taken away from lines: `signs` are bytes of which each match has one, but the first.
+    """A mark to be removed from lines.
 
-    They are found many times faster than the pattern.
+    Every match except the first involves one of the byte strings `signs`. Counting these bounds the
+    number of matches, and is many times faster than searching for the pattern.
     """
 
     what: str
@@ -33,10 +34,10 @@ class _Mark(NamedTuple):
     signs: tuple[bytes, ...] = ()
 
 
-# What could be given back is noted for each mark, in a hundred times its memory: `++` gives none.
+# Possessive (`++`): backtracking state for each mark would take a hundred times its memory.
 _QUOTED = re.compile(rb"(?m)^(?:[>|] ?)++")
 _INDENTED = re.compile(rb"(?m)^[ \t]+")
-# A run of blanks is tried from its start alone: from each of them would take the square of it.
+# A run of blanks is tried only from its start: trying from each blank would take quadratic time.
 _TRAILING = re.compile(rb"(?m)(?<![ \t\r\f\v])[ \t\r\f\v]++$")
 _FIRST = (
     rb"(?:WTXT(?:-DETACHED)? 1|WTXT-DELTA 2 (?:base_sha256_all=[0-9a-f]{64})?"
@@ -59,11 +60,11 @@ _MARKED = re.compile(
 _HASHED = re.compile(rb"(?m)^(?:arr name=[^ \n]*+ |ch |root |WSUM 1 )(?P<long>.{110})?")
 _EMPTY = re.compile(rb"(?m)^\n+")
 _MOST_TRANSPORTS = 4
-# Places where a first line may be, of which one may be in what stands before the text.
+# How many places are tried for the first line: one may be in what precedes the text.
 _MOST_FIRST_LINES = 4
 _NEAR = 64 * 1024
 """Bytes of a text's start in which marks of a transport show."""
-_AROUND = "text before and after"
+AROUND = "text before and after"
 _QUOTING, _INDENTATION = "marks of quoting", "indentation"
 _ON_EACH_LINE = (
     _Mark("spaces at the end of lines", _TRAILING, (b" \n", b"\t\n", b"\r\n", b"\f\n", b"\v\n")),
@@ -85,13 +86,13 @@ _LAST_LINES = (b"\nendwtxt\n", b"\nenddelta\n")
 
 
 def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
-    """A text as it was before its transport, and what was undone; itself where nothing was.
+    """Return a text as it was before its transport, and what was undone; unchanged if nothing was.
 
-    Where it shows that it came line by line as it was, it is a part of `text`; what is
-    changed throughout is taken into memory.
+    If it evidently came line by line unchanged, the result is a part of `text`; a text that is
+    changed throughout is read into memory.
     """
     start = bytes(text[:_NEAR])
-    # Whole lines: what is cut off within one looks like a space at its end.
+    # Only whole lines: a line that is cut off may seem to have a space at its end.
     start = start[: start.rfind(b"\n") + 1]
     if (
         start.startswith(_FIRST_WORDS)
@@ -102,7 +103,7 @@ def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
         if bytes(text[-_LINE:]).endswith(_LAST_LINES):
             return text, ()
         end = _end_of(text)
-        return (text, ()) if end is None else (text[:end], (_AROUND,))
+        return (text, ()) if end is None else (text[:end], (AROUND,))
     plain, changes = _undone(bytes(text), _within)
     if not _is_lined(plain[:_NEAR]) and (broken := lined(plain)) != plain:
         plain, changes = broken, (*changes, "line breaks")
@@ -112,9 +113,9 @@ def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
 def _undone(
     plain: bytes, within: Callable[[bytes], bytes] | None = None
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The same of bytes, but for line breaks; `within` cuts what is before and after."""
+    """Do the same with bytes, except for line breaks; `within` cuts what is before and after."""
     changes: dict[str, None] = {}
-    # What each step has left as it was: it would again.
+    # Texts that a step has left unchanged, by step: it would leave them unchanged again.
     left: dict[str, bytes] = {}
 
     def change(what: str, step: Callable[[bytes], bytes]) -> None:
@@ -140,7 +141,7 @@ def _undone(
         if plain is before:
             left[name] = plain
 
-    # One transport after the other: what was quoted may have been indented since.
+    # One transport after the other: a quoted text may have been indented since.
     for _ in range(_MOST_TRANSPORTS):
         before = plain
         change("UTF-16", encodings.from_wide)
@@ -151,10 +152,10 @@ def _undone(
         for what, undo in () if encodings.is_plain(plain) else _OF_ALL:
             change(what, undo)
         if within is not None:
-            change(_AROUND, within)
+            change(AROUND, within)
         for mark in _ON_EACH_LINE:
             change(mark.what, partial(_without, mark))
-        # Which joins lines: what is at the beginning of each must not stand in between.
+        # This joins lines: marks at their beginnings must be removed before.
         if not encodings.is_plain(plain):
             change("quoted-printable", encodings.from_quoted_printable)
         change("characters of base64", encodings.with_plus)
@@ -175,7 +176,7 @@ def _with_line_feeds(plain: bytes) -> bytes:
 
 
 def _without_marks(plain: bytes) -> Iterator[tuple[str, bytes]]:
-    """The text without what its first line has before and behind, if most lines have it too."""
+    """Yield the text without what its first line has before and after it, if most lines have it."""
     for first in islice(_first_lines(plain), _MOST_FIRST_LINES):
         marks = [m for m in _marks_of(first["before"], first["behind"]) if _is_on_most(m, plain)]
         for mark in marks:
@@ -186,11 +187,11 @@ def _without_marks(plain: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _first_lines(plain: bytes) -> Iterator[re.Match[bytes]]:
-    """The lines that say what a first line does."""
+    """Yield the lines that have the content of a first line."""
     tried = -1
     for at in merge(*(_places(sign, plain) for sign in _FIRST_SIGNS)):
         start = plain.rfind(b"\n", max(0, at - _MOST_BEFORE - 1), at) + 1
-        # More than that may stand before it.
+        # It may be preceded by more than this.
         if start == tried or (start == 0 and at > _MOST_BEFORE):
             continue
         tried = start
@@ -206,7 +207,7 @@ def _places(sign: bytes, plain: bytes) -> Iterator[int]:
 
 
 def _marks_of(before: bytes, behind: bytes) -> Iterator[_Mark]:
-    # What ends with a letter is a word, or the text's own.
+    # A mark that ends with a letter would be a word, or part of the text.
     if before and not before[-1:].isalnum():
         what = "marks before each line"
         if _QUOTED.fullmatch(before):
@@ -216,7 +217,7 @@ def _marks_of(before: bytes, behind: bytes) -> Iterator[_Mark]:
         alike = _alike(before)
         signs = (b"\n" + before,) if alike == re.escape(before) else ()
         yield _Mark(what, re.compile(b"(?m)^" + alike), signs)
-    # Of a first line that says more, its LF may have been lost.
+    # If the first line says more, its LF may have been lost.
     mark = behind.strip(b" \t")
     if 0 < len(mark) <= _MOST_BEHIND and not mark[:1].isalnum():
         alike = re.escape(mark)
@@ -228,7 +229,7 @@ _MOST_BEHIND = 80
 
 
 def _alike(mark: bytes) -> bytes:
-    """A pattern of a mark, with any numbers in the place of its numbers: of lines, or times."""
+    """Return a pattern of a mark with any numbers in place of its own: of lines, or times."""
     parts = re.findall(rb"[0-9]+|[ \t]+|[^0-9 \t]+", mark)
     if not any(part.isdigit() for part in parts):
         return re.escape(mark)
@@ -236,21 +237,21 @@ def _alike(mark: bytes) -> bytes:
         rb"[0-9]++" if part.isdigit() else rb"[ \t]++" if part.isspace() else re.escape(part)
         for part in parts
     ]
-    # Numbers are set flush right.
+    # Numbers may be right-aligned.
     return rb"[ \t]*+" + b"".join(alike[parts[0].isspace() :])
 
 
 def _without(mark: _Mark, plain: bytes) -> bytes:
-    """The text without a mark that is on most of its lines."""
+    """Remove a mark from the text if it is on most of its lines."""
     return replaced(mark.pattern, b"", plain) if _is_on_most(mark, plain) else plain
 
 
 def _is_on_most(mark: _Mark, plain: bytes) -> bool:
-    """Whether what a pattern finds is on most lines.
+    """Whether a pattern matches on most lines.
 
-    On a few it is damage, which their chunks show how to mend.
+    On a few lines it is damage, which their chunks can repair.
     """
-    # Lines that are not empty, as far as two LFs in a row tell.
+    # The number of nonempty lines, judged by consecutive LFs.
     lines = plain.count(b"\n") - plain.count(b"\n\n")
     half = (lines + 1) // 2
     if mark.signs and 1 + sum(map(plain.count, mark.signs)) < half:
@@ -259,7 +260,7 @@ def _is_on_most(mark: _Mark, plain: bytes) -> bool:
 
 
 def _is_foreign(text: ByteView) -> bool:
-    """Whether there are characters anywhere that no text has, and no wrong byte makes."""
+    """Whether there are characters anywhere that neither a text nor a wrong byte contains."""
     return any(
         encodings.is_foreign(bytes(text[max(0, at - encodings.OVERLAP) : at + PIECE]))
         for at in range(0, len(text), PIECE)
@@ -267,9 +268,9 @@ def _is_foreign(text: ByteView) -> bool:
 
 
 def _end_of(text: ByteView) -> int | None:
-    """Where the last line of a text ends that starts with its first one, None without one."""
+    """Return where the last line of a text ends that starts with its first; None without one."""
     for at in range(0, len(text), PIECE):
-        # What a piece ends with may go on in the next one.
+        # The end of a piece may continue in the next one.
         first = max(0, at - _LINE)
         near = bytes(text[first : at + PIECE])
         if b"endwtxt" not in near and b"enddelta" not in near:
@@ -280,14 +281,20 @@ def _end_of(text: ByteView) -> int | None:
     return None
 
 
-# Bytes of a last line, with what may stand around it.
+# Longest last line in bytes, with what may surround it.
 _LINE = 80
 
 
-def copies(text: ByteView) -> list[ByteView]:
-    """What may be the text, where it stands more than once in what `undone` gives.
+def with_surroundings(text: ByteView) -> ByteView:
+    """What `undone` gives, with what stands before and after: it may be another copy."""
+    return memoryview(_undone(bytes(text))[0])
 
-    One behind the other, or within it: each up to the next last line, and what is left without it.
+
+def copies(text: ByteView) -> list[ByteView]:
+    """Return what may be the text if it occurs more than once in the result of `undone`.
+
+    One copy may follow the other, or lie inside it: candidates are each part up to the next last
+    line, and what remains without it.
     """
     starts = list(islice(_starts(text), _MOST_FIRST_LINES))
     if starts in ([], [0]):
@@ -301,7 +308,7 @@ def copies(text: ByteView) -> list[ByteView]:
 
 
 def _starts(text: ByteView) -> Iterator[int]:
-    """Where a text begins, anywhere in a line; an audit line may say the same."""
+    """Yield where a text begins, anywhere in a line; an audit line may say the same."""
     for at in range(0, len(text), PIECE):
         for found in _START_OF_COPY.finditer(bytes(text[at : at + PIECE + _LINE])):
             if found.start() < PIECE:
@@ -309,16 +316,16 @@ def _starts(text: ByteView) -> Iterator[int]:
 
 
 def _is_lined(start: bytes) -> bool:
-    """Whether lines end where they should: those of hashes are longer than any wrapped one."""
+    """Whether lines end where they should: those with hashes are longer than any wrapped line."""
     if b"sha256" not in start:
         return True
     longs = [line["long"] is not None for line in _HASHED.finditer(start)]
-    # One may have an LF within it, which is damage.
+    # One may have an LF inside it, which is damage.
     return 2 * sum(longs) > len(longs)
 
 
 def _within(text: bytes) -> bytes:
-    """The text from its first line to its last, where these can be made out."""
+    """Return the text from its first line to its last, so far as these can be recognised."""
     first = _START.search(text)
     start = 0 if first is None else first.start()
     last = _END.search(text, start)

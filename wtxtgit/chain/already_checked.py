@@ -1,23 +1,24 @@
-"""The short way of the pre-commit hook: what was found right once is not checked again.
+"""The short way of the pre-commit hook: what was found in order once is not checked again.
 
-Every commit is checked, and most touch nothing that is checked. Where all of
-these rules hold, the check (`chain.check`) would find nothing, and is not made:
+Every commit is checked, and most touch nothing that is checked. If all of these rules hold, the
+check (`chain.check`) would find nothing, and is skipped:
 
-1. HEAD has one parent, and what made HEAD of it was checked, and nothing was
-   found: a note of this user says so, authenticated by their secret, with the
-   same program and trust root.
+1. HEAD has one parent, and the commit that made HEAD was checked with the same
+   program and trust root, and nothing was found: a note of this user says so,
+   authenticated by their secret.
 2. The commit has HEAD as its only parent: nothing is being merged, picked or
-   reverted, and git tells of no merge. Nothing is sealed on the way.
+   reverted, and git reports no merge. Nothing is sealed on the way.
 3. Files are changed or removed: no name is new, and none becomes a link, a
    submodule or a conflict.
-4. None of them says what is checked: gitattributes, ledgers, signers, texts.
+4. None of them decides what is checked: gitattributes, ledgers, signers, texts.
 5. None of them has a ledger beside it.
-6. None of them goes through the filter, by the index's own gitattributes files.
+6. None of them goes through the filter, according to the index's own
+   gitattributes files.
 7. The history is whole: not shallow, with no object replaced.
 
-By 3 to 6 all that the check looks at is as it is in HEAD, and by 3 no other
-file stands in its way. By 1, 2 and 7 who is trusted is told by the same records
-as when HEAD was checked. So this commit would be judged as HEAD was: rightly.
+By 3 to 6, everything that the check looks at is as it is in HEAD, and by 3 no other file stands in
+its way. By 1, 2 and 7, the same records say who is trusted as when HEAD was checked. So this commit
+would be judged as HEAD was, and rightly.
 
 Anything unforeseen is a reason to check.
 """

@@ -9,7 +9,7 @@ import pytest
 
 from wtxtgit.errors import UsageError
 from wtxtgit.stream.buffers import SharedBuffer, arrays_in, placed
-from wtxtgit.tensors.given import training_state
+from wtxtgit.tensors.program_arrays import training_state
 
 
 def copied(state: dict[Any, Any]) -> dict[str, np.ndarray]:
