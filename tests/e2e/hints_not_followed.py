@@ -181,5 +181,7 @@ NOT_FOLLOWED = {
         "wtxtgit untrack {}, and follow its hints",
         "{}wtxtgit track -- {}, or git add --renormalize -- {} to store a plain file; then commit",
     ),
-    "no test follows it yet": ("wtxtgit recover shows what can be recovered",),
+    "raised in Python alone, where no command was given": (
+        "wtxtgit recover shows what can be recovered",
+    ),
 }
