@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,21 @@ class TestTwice:
         assert done.code == 0, done.out
         assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == text
         assert b"undone: other copies of it\n" in done.out
+
+    @pytest.mark.parametrize("sent", [quoted, lambda text: b"Hello,\n" + text + b"Bye\n"])
+    def test_within_a_message(
+        self, wtxtgit: Command, text: bytes, sent: Callable[[bytes], bytes]
+    ) -> None:
+        put(wtxtgit, sent(self.lost(text, 3) + b"and once more:\n" + self.lost(text, 1300)))
+        assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 0
+        assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == text
+
+    def test_an_older_version_that_a_message_quotes(self, wtxtgit: Command, text: bytes) -> None:
+        put(wtxtgit, safetensors(*range(1, 40_001)), "older.safetensors")
+        older = wtxtgit("emit", "older.safetensors").out
+        put(wtxtgit, self.lost(text, 3) + b"> it was:\n" + older)
+        assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 1
+        assert "again.wtxt" not in wtxtgit.names()
 
     def test_half_of_one_and_half_of_the_other(self, wtxtgit: Command, text: bytes) -> None:
         put(wtxtgit, quoted(text[:150_000] + text[:90] + text[60_000:]))

@@ -124,7 +124,8 @@ def recover_text(
     best = _recovered(target, data, plain, changes, at_hand, threads)
     if best.text is not None:
         return best
-    copies = transport.copies(plain)
+    is_cut = transport.AROUND in changes
+    copies = transport.copies(transport.with_surroundings(data) if is_cut else plain)
     # Another text, such as an older version that a mail quotes, is not tried as a copy of this one.
     claimed = _claimed(plain)
     copies = [copy for copy in copies if _is_near(_claimed(copy), claimed)]

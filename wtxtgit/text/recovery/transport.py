@@ -64,7 +64,7 @@ _MOST_TRANSPORTS = 4
 _MOST_FIRST_LINES = 4
 _NEAR = 64 * 1024
 """Bytes of a text's start in which marks of a transport show."""
-_AROUND = "text before and after"
+AROUND = "text before and after"
 _QUOTING, _INDENTATION = "marks of quoting", "indentation"
 _ON_EACH_LINE = (
     _Mark("spaces at the end of lines", _TRAILING, (b" \n", b"\t\n", b"\r\n", b"\f\n", b"\v\n")),
@@ -103,7 +103,7 @@ def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
         if bytes(text[-_LINE:]).endswith(_LAST_LINES):
             return text, ()
         end = _end_of(text)
-        return (text, ()) if end is None else (text[:end], (_AROUND,))
+        return (text, ()) if end is None else (text[:end], (AROUND,))
     plain, changes = _undone(bytes(text), _within)
     if not _is_lined(plain[:_NEAR]) and (broken := lined(plain)) != plain:
         plain, changes = broken, (*changes, "line breaks")
@@ -152,7 +152,7 @@ def _undone(
         for what, undo in () if encodings.is_plain(plain) else _OF_ALL:
             change(what, undo)
         if within is not None:
-            change(_AROUND, within)
+            change(AROUND, within)
         for mark in _ON_EACH_LINE:
             change(mark.what, partial(_without, mark))
         # This joins lines: marks at their beginnings must be removed before.
@@ -283,6 +283,11 @@ def _end_of(text: ByteView) -> int | None:
 
 # Longest last line in bytes, with what may surround it.
 _LINE = 80
+
+
+def with_surroundings(text: ByteView) -> ByteView:
+    """What `undone` gives, with what stands before and after: it may be another copy."""
+    return memoryview(_undone(bytes(text))[0])
 
 
 def copies(text: ByteView) -> list[ByteView]:
