@@ -166,8 +166,6 @@ NOT_FOLLOWED = {
         "wtxtgit rekey changes its recipients",
         "wtxtgit seal --staged --cosign -- {}  # with the key of one of them",
         "wtxtgit.decrypt opens it",
-        "its state_dict() is one",
-        '{"W": w} is one',
         "{} confirms that",
         "{}: wtxtgit verify takes the folder",
     ),
