@@ -166,6 +166,8 @@ NOT_FOLLOWED = {
         "wtxtgit rekey changes its recipients",
         "wtxtgit seal --staged --cosign -- {}  # with the key of one of them",
         "wtxtgit.decrypt opens it",
+        "its state_dict() is one",
+        '{"W": w} is one',
         "{} confirms that",
         "{}: wtxtgit verify takes the folder",
     ),
@@ -181,5 +183,9 @@ NOT_FOLLOWED = {
         "wtxtgit untrack {}, and follow its hints",
         "{}wtxtgit track -- {}, or git add --renormalize -- {} to store a plain file; then commit",
     ),
-    "no test follows it yet": ("wtxtgit recover shows what can be recovered",),
+    "raised in Python alone, where no command was given": (
+        "its state_dict() is one",
+        "wtxtgit recover shows what can be recovered",
+        '{"W": w} is one',
+    ),
 }

@@ -12,6 +12,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
+    Revision,
     discover,
     findings_format,
     identity_option,
@@ -55,6 +56,7 @@ class _SealCommand(click.Command):
 )
 @click.option(
     "--reseal",
+    type=Revision(),
     metavar="REV",
     help="After a merge, rebase or revert: keep the records of a commit, and append. Write "
     "--reseal or --reseal=REV.",
