@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -163,6 +164,9 @@ def _start(
     at_once: bool,
 ) -> subprocess.Popen[bytes]:
     """Start git with pipes; if a signal interrupts this, the started process is ended too."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        # The system then keeps no exit codes, and any failure of git would look like success.
+        raise EnvironmentFailure("git can't be started: this program ignores SIGCHLD")
     process = None
     try:
         with signals_later():
