@@ -16,8 +16,7 @@ def completed(repo: Repo, *words: str) -> list[str]:
     """What bash gets for the last of the words."""
     env = {
         "_WTXTGIT_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(("wtxtgit", *words)),
-        "COMP_CWORD": str(len(words)),
+        "COMP_LINE": " ".join(("wtxtgit", *words)),
     }
     done = repo.run(*LAUNCHER.arguments, env=env)
     assert done.stderr == b""
@@ -43,6 +42,7 @@ def model(repo: Repo) -> Repo:
         (("inspect", "--js"), ["--json"]),
         (("inspect", "HEAD:s"), ["HEAD:sub/"]),
         (("diff", "topic:sub/"), ["topic:sub/a.safetensors", "topic:sub/b.safetensors"]),
+        (("inspect", "HEAD~0:s"), ["HEAD~0:sub/"]),
         (("verify", "nowhere:"), []),
         (("inspect", "sub/a.safetensors", "lay"), ["layers.0.q"]),
         (("inspect", "sub/b.safetensors", ""), []),
@@ -71,21 +71,37 @@ def test_each_shell_gets_a_script(repo: Repo, shell: str) -> None:
     assert b"_WTXTGIT_COMPLETE" in script
 
 
-def test_bash_completes_by_its_script(model: Repo, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("inspect sub/a.safetensors lay", ["layers.0.q"]),
+        # Bash takes this for two words, and puts in what stands behind the colon.
+        ("diff topic:sub/a", ["sub/a.safetensors"]),
+        ("seal --key=al", ["alice"]),
+        # A branch, and a file.
+        ("inspect to", ["topic", "tools"]),
+        ("review main..to", ["main..topic"]),
+    ],
+)
+def test_bash_completes_by_its_script(
+    model: Repo, tmp_path: Path, typed: str, wanted: list[str]
+) -> None:
     """By `complete -p` what bash would call, called as bash calls it."""
+    model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
+    model.write("tools", "")
     program = tmp_path / "wtxtgit"
     program.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
     program.chmod(0o755)
     asked = """
         eval "$(_WTXTGIT_COMPLETE=bash_source wtxtgit)"
         [[ "$(complete -p wtxtgit)" =~ -F\\ ([_a-z]+) ]] || exit 1
-        COMP_WORDS=(wtxtgit inspect sub/a.safetensors lay) COMP_CWORD=3
-        "${BASH_REMATCH[1]}" wtxtgit lay sub/a.safetensors
-        echo "${COMPREPLY[@]}"
+        COMP_LINE="wtxtgit $1 and more" COMP_POINT=$((${#1} + 8))
+        "${BASH_REMATCH[1]}" wtxtgit
+        printf '%s\\n' "${COMPREPLY[@]}"
     """
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    done = model.run("bash", "-c", asked, env={"PATH": path})
-    assert done.stdout == b"layers.0.q\n", done.stderr
+    done = model.run("bash", "-c", asked, "bash", typed, env={"PATH": path})
+    assert done.stdout.decode().splitlines() == wanted, done.stderr
 
 
 def test_outside_of_a_repository_nothing_fails(

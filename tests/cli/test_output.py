@@ -146,8 +146,9 @@ def test_a_list_that_takes_many_tables_is_told_line_by_line(
     assert len(told.splitlines()) == 9
 
 
-def test_what_is_to_be_copied_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
+@pytest.mark.parametrize("width", [40, 70])
+def test_what_is_to_be_copied_is_not_folded(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     row = ("alice", "SHA256:" + "x" * 43, "0123456789abcdef")

@@ -181,5 +181,9 @@ NOT_FOLLOWED = {
         "wtxtgit untrack {}, and follow its hints",
         "{}wtxtgit track -- {}, or git add --renormalize -- {} to store a plain file; then commit",
     ),
-    "no test follows it yet": ("wtxtgit recover shows what can be recovered",),
+    "raised in Python alone, where no command was given": (
+        "its state_dict() is one",
+        "wtxtgit recover shows what can be recovered",
+        '{"W": w} is one',
+    ),
 }

@@ -84,6 +84,18 @@ def test_as_a_revision_it_is_the_commit_that_brought_it(
     assert json.loads(done.stdout)["head"] == ids[2]
 
 
+def test_records_are_kept_of_the_side_that_one_is_of(generations: Sealed) -> None:
+    generations.branch("topic")
+    generations.generation(5.0)
+    generations.switch("main")
+    generations.generation(6.0)
+    generations.run("git", "merge", "-q", "topic", ok=(1,))
+    generations.put(7.0)
+    generations.seal(f"--reseal=topic:{MODEL}@latest", MODEL)
+    staged = generations.ledger(revision="")
+    assert staged.startswith(generations.ledger(revision="topic"))
+
+
 def test_a_branch_of_that_name_wins(generations: Sealed) -> None:
     generations.git("branch", f"{MODEL}@latest", "HEAD~1")
     found = generations.call("log", "--json", MODEL, f"{MODEL}@latest").report

@@ -12,21 +12,68 @@ import re
 from collections.abc import Iterable
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    shell_complete,
+    split_arg_string,
+)
 
 from wtxtgit.errors import WtxtgitError
 
 VARIABLE = "_WTXTGIT_COMPLETE"
-"""Set by the shell; click has the scripts that set it."""
-_PLAIN = re.compile(r"[\w./:@+=,-]+", re.ASCII)
+"""Set by the shell; click has the scripts that set it, but for bash's."""
+_PLAIN = re.compile(r"[\w./:@+=,-]*", re.ASCII)
 _MOST = 1000
 """More than anybody reads; a file may have a million tensors."""
+_BASH = """\
+%(complete_func)s() {
+    local line=${COMP_LINE:0:COMP_POINT} before= files= type value
+    local word=${line##*[[:space:]]} breaks=${COMP_WORDBREAKS//[^:=@]/}
+    # Readline replaces only what comes after the last colon, as that of HEAD:model.
+    [[ -z $breaks ]] || before=${word%%"${word##*[$breaks]}"}
+    COMPREPLY=()
+    while IFS=, read -r type value; do
+        case $type in
+            file) files=1 ;;
+            plain) COMPREPLY+=("${value#"$before"}") ;;
+        esac
+    done < <(COMP_LINE=$line %(complete_var)s=bash_complete "$1")
+    if [[ -z $files ]]; then
+        [[ ${#COMPREPLY[@]} -ne 1 || $COMPREPLY != */ ]] || compopt -o nospace
+    elif [[ ${#COMPREPLY[@]} -eq 0 ]]; then
+        compopt -o default
+    else
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "${word#"$before"}")
+        compopt -o filenames
+    fi
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class _Bash(BashComplete):
+    """Completion in bash of words that it takes for several, and of names beside files.
+
+    Click's own script asks for what stands behind the last colon, and drops names where there
+    may be files too.
+    """
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)[1:]
+        return (words, "") if line[-1:].isspace() else (words[:-1], "".join(words[-1:]))
 
 
 def main(instruction: str) -> int:
     """Answer a shell; whatever goes wrong, it gets nothing to complete."""
     from wtxtgit.cli.main import cli
 
+    add_completion_class(_Bash)
     with contextlib.suppress(WtxtgitError, OSError):
         return shell_complete(cli, {}, "wtxtgit", VARIABLE, instruction)
     return 0
@@ -34,7 +81,9 @@ def main(instruction: str) -> int:
 
 def plain(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """The names that go on from what was typed, and mean nothing else to a shell."""
-    wanted = (name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name))
+    begun = (name for name in names if name.startswith(incomplete))
+    # What was typed, as the revision of HEAD~1:, is the user's own.
+    wanted = (name for name in begun if _PLAIN.fullmatch(name, len(incomplete)))
     return [CompletionItem(name) for name, _ in zip(wanted, range(_MOST), strict=False)]
 
 

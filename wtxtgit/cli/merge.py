@@ -179,6 +179,7 @@ def _list(repo: Repository, as_json: bool) -> int:
         print_table(
             ("in conflict", "to see and settle it"),
             [(path, f"wtxtgit resolve {shlex.quote(path)}") for path in paths],
+            whole=("to see and settle it",),
         )
     return CONFLICT if paths else 0
 

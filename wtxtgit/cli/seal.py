@@ -12,6 +12,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
+    Revision,
     discover,
     findings_format,
     identity_option,
@@ -55,6 +56,7 @@ class _SealCommand(click.Command):
 )
 @click.option(
     "--reseal",
+    type=Revision(),
     metavar="REV",
     help="After a merge, rebase or revert: keep the records of a commit, and append. Write "
     "--reseal or --reseal=REV.",
@@ -254,7 +256,7 @@ def print_report(report: CheckReport, here: str) -> None:
         todo = dict.fromkeys(
             (one.kind, hint(one, report.occasion, here)) for one in report.findings
         )
-        print_table(("kind", "what to do"), list(todo))
+        print_table(("kind", "what to do"), list(todo), whole=("what to do",))
         print_line()
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     for told in report.notes:

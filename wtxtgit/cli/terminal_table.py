@@ -48,12 +48,13 @@ def print_folded(
 ) -> None:
     """Print rows under `columns` so that no line is longer than `room`, the terminal's.
 
-    Columns named in `right` or `whole` are not folded; `titles` is the colour of titles.
+    Columns named in `right` or `whole` are not folded, even where what is to stay whole takes
+    more than a line; `titles` is the colour of titles.
     """
     is_fixed = [name in right or name in whole for name in columns]
     tables = list(_tables(columns, rows, is_fixed, split, room))
     if not tables:
-        _print_line_by_line(columns, rows, room, colour_of)
+        _print_line_by_line(columns, rows, room, colour_of, whole)
     for n, (chosen, widths) in enumerate(tables):
         if n:
             print()
@@ -149,7 +150,9 @@ def _rule() -> str:
     return _RULE
 
 
-def _print_line_by_line(columns: Row, rows: Sequence[Row], width: int, colour_of: ColourOf) -> None:
+def _print_line_by_line(
+    columns: Row, rows: Sequence[Row], width: int, colour_of: ColourOf, whole: Sequence[str]
+) -> None:
     titles = max(map(cell_len, columns))
     room = max(width - titles - GAP, 1)
     for number, row in enumerate(rows):
@@ -157,7 +160,9 @@ def _print_line_by_line(columns: Row, rows: Sequence[Row], width: int, colour_of
             print()
         for n, cell in enumerate(row):
             # An empty cell needs its line no more than its column.
-            for i, line in enumerate(folded(cell, room) if cell else ()):
+            # What is to be copied is left to the terminal, which copies it without a break.
+            lines = [cell] if columns[n] in whole else folded(cell, room)
+            for i, line in enumerate(lines if cell else ()):
                 title = "" if i else columns[n]
                 gap = " " * (titles - cell_len(title) + GAP)
                 print(title + gap + coloured(line, colour_of(n, cell)))
