@@ -50,8 +50,8 @@ _PASSED_GROUPS = tuple(
 )  # fmt: skip
 """The `GIT_*` variables that pass on, as names and by how they start.
 
-The others could change what a command prints. No pattern: to compile it takes longer than all else
-in this module.
+The others could change what a command prints. This is no regular expression, because compiling one
+takes longer than importing everything else here.
 """
 
 _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
