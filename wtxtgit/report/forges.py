@@ -21,7 +21,7 @@ from wtxtgit.report.figures import OID_SHOWN
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 VERSION = "2.1.0"
 MOST = 50
-"""Annotations that are made: GitHub shows no more of one job."""
+"""The most annotations: GitHub shows no more for one job."""
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
