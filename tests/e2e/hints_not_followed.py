@@ -182,6 +182,8 @@ NOT_FOLLOWED = {
         "{}wtxtgit track -- {}, or git add --renormalize -- {} to store a plain file; then commit",
     ),
     "raised in Python alone, where no command was given": (
+        "its state_dict() is one",
         "wtxtgit recover shows what can be recovered",
+        '{"W": w} is one',
     ),
 }

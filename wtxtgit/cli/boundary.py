@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from wtxtgit.cli.environment import WORDS, coloured, has_colours, pager_in_use
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, escaped, explain, lacking
 from wtxtgit.io import progress
 
 BUG = 70
@@ -72,6 +72,9 @@ def _run(command: Callable[[], int | None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # Of children that end while it is ignored, as some parents leave it, no exit code is to be had:
+    # any failure of git would look like success.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     received: list[int] = []
     try:
         # Only here: what a signal raises has to be caught below.
@@ -164,7 +167,7 @@ def _say(kind: str, message: str, hint: str | None) -> None:
     lines = [(kind, message)] if hint is None else [(kind, message), ("hint", hint)]
     shown = has_colours(sys.stderr)
     text = "".join(
-        f"wtxtgit: {coloured(word, WORDS[word]) if shown else word}: {_one_line(what)}\n"
+        f"wtxtgit: {coloured(word, WORDS[word]) if shown else word}: {escaped(what)}\n"
         for word, what in lines
     )
     try:
@@ -173,16 +176,6 @@ def _say(kind: str, message: str, hint: str | None) -> None:
     except (OSError, ValueError):
         # Standard error is closed: there is nobody left to tell.
         return
-
-
-def _one_line(message: str) -> str:
-    """A message without control characters: they could fake lines or colours."""
-    return "".join(c if c.isprintable() else _escape(ord(c)) for c in message)
-
-
-def _escape(code: int) -> str:
-    """As reports spell it, which a hook that refuses nothing has no need to load."""
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def drop_output() -> None:

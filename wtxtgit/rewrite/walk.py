@@ -30,7 +30,7 @@ _Entry = tuple[int, str]
 _AttributeFiles = dict[bytes, _Entry]
 """A tree's gitattributes files: mode and blob by path."""
 Values = Mapping[bytes, tuple[bytes, ...]]
-"""What git says of paths, for each of `CHECKOUT`."""
+"""What git says of paths: values for each attribute in `CHECKOUT`."""
 
 
 class Migration(Protocol):
@@ -55,7 +55,7 @@ class Migration(Protocol):
 
     @property
     def lines(self) -> bytes | None:
-        """Return a gitattributes file that selects paths; None if those of the commits do."""
+        """A gitattributes file that selects paths; None if those of the commits do."""
 
     def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
         """Return the form that files get, by path, from what git says of them before and after."""

@@ -44,7 +44,10 @@ class RowOutcome:
 
     @property
     def how(self) -> str | None:
-        """Whose changes the result has; None if both sides changed the same rows."""
+        """Whose changes the result has: "ours", "theirs", "both" (rows of either) or "equal".
+
+        None if both sides changed the same rows differently.
+        """
         if self.both:
             return None
         if self.ours and self.theirs:
@@ -84,7 +87,7 @@ class _Marks:
 
     @property
     def both(self) -> _Truth:
-        """Return the rows that both sides changed differently."""
+        """The rows that both sides changed differently."""
         return self.ours & self.theirs & self.apart
 
 
