@@ -127,11 +127,11 @@ class Sealing(StrEnum):
     """What the chain says of a checkpoint at the head."""
 
     SEALED = "sealed"
-    """The last record seals what is there, signed by somebody trusted."""
+    """The last record seals the present content, and somebody trusted signed it."""
     UNTRUSTED = "untrusted"
-    """Sealed, by nobody who is trusted, or the chain does not hold."""
+    """Sealed, but by nobody who is trusted, or the chain does not hold."""
     STALE = "stale"
-    """There is a ledger; its last record seals other content."""
+    """There is a ledger, but its last record seals other content."""
     UNSEALED = "unsealed"
 
 
@@ -159,11 +159,11 @@ class DeltaState(StrEnum):
     """What is known of a delta."""
 
     APPLIED = "applied"
-    """Put on its base, it makes what it says."""
+    """Applied to its base, it gives the content that it states."""
     VERIFIED = "verified"
-    """Nothing is wrong with it by itself; its base is not in the repository."""
+    """It is valid by itself; its base is not in the repository."""
     DAMAGED = "damaged"
-    """It does not hold, by itself or on its base."""
+    """It is not valid, by itself or on its base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ SEVERE = frozenset(
         Risk.LARGE,
     }
 )
-"""Risks that a merge should wait for; the others want a look."""
+"""Risks for which a merge should wait; the others need a look."""
 
 
 def by_severity(flags: Iterable[Flag]) -> list[Flag]:

@@ -63,7 +63,7 @@ class Branch:
 
 
 NOTHING = "nothing"
-"""What a base is called where nothing was pushed yet."""
+"""The name of the base if nothing has been pushed yet."""
 
 
 def branch_of(repo: Repository, asked: str | None) -> Branch:
@@ -118,7 +118,7 @@ def _default(repo: Repository) -> str | None:
 
 
 MOST_SEARCHED = 500
-"""Files that came or went, up to which renames are looked for by content."""
+"""Up to this many added or removed files, renames are searched by content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _ledger(ledgers: Mapping[bytes, Ledger], path: bytes) -> Ledger | None:
 NAMES = ("filter", "merge", "wtxt-merge", "diff")
 MOST_NOTES = 20
 _TRACKED = (DRIVER, DRIVER, UNSPECIFIED, DRIVER)
-"""What `wtxtgit track` makes of them: what is tracked first is compared with that."""
+"""The attributes that `wtxtgit track` sets: those of newly tracked files are compared with them."""
 
 
 def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Iterator[str]:
