@@ -308,7 +308,7 @@ class _Diff:
         return replace(bytes_change, states=scale_states(a, b)), None
 
     def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
-        """Match added tensors with removed ones of equal content, dtype and shape."""
+        """Return the removed tensor's key for each added one of equal content, dtype and shape."""
         # By hashes in texts, which reads nothing; then by computed hash, which reads all of both.
         renamed = self._paired(removed, added, Checkpoint.content)
         removed = {key: tensor for key, tensor in removed.items() if key not in renamed.values()}

@@ -121,7 +121,7 @@ class Merger:
         reason: str,
         prefix: str = "",
     ) -> Merged:
-        """Settle a file that can't be parsed by taking the side that the policy chooses."""
+        """Settle a file that can't be merged by tensor: take the side that the policy chooses."""
         name = prefix.removesuffix("/") or WHOLE
         kind = MergedKind.PART if prefix else MergedKind.FILE
         choice = self.policy.choose(name)
