@@ -145,6 +145,12 @@ def test_what_there_is_not(generations: Sealed, name: str, message: str) -> None
     assert message in generations.call("verify", name, ok=(3, 5)).err
 
 
+def test_only_what_is_there_can_be_sealed(generations: Sealed) -> None:
+    assert "hint" not in generations.call("verify", "nothing@latest", ok=(3,)).err
+    generations.write("nothing", b"")
+    assert "seal --staged -- nothing" in generations.call("verify", "nothing@latest", ok=(3,)).err
+
+
 def test_a_name_below_the_top_level_is_as_gits(generations: Sealed) -> None:
     folder = generations.path / "sub"
     folder.mkdir()

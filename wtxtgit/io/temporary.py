@@ -155,7 +155,7 @@ def temporary_folder() -> Iterator[Path]:
     import tempfile
 
     place = Path(tempfile.gettempdir())
-    # Anybody may have put something of such a name there, to have root take pains with it.
+    # Only this user's: others may have put large trees of such names there, to keep root busy.
     _sweep(place, owner=os.geteuid())
     with _folder_in(place) as folder:
         yield folder

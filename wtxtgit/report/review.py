@@ -261,9 +261,10 @@ class Reviewed(JsonObject):
 class Review(JsonObject):
     """All checkpoints that a branch changes, those with the most severe risks first.
 
-    `base` and `head` are spelled as in the request. `base_commit` is the commit compared with the
-    head (the merge base for `BASE...HEAD`), `head_commit` the head's. `commits` counts those of the
-    branch.
+    `base` and `head` are spelled as in the request, but the name of a generation as its commit;
+    before the first push `base` is `nothing`, and `base_commit` all zeros. `base_commit` is the
+    commit compared with the head (the merge base for `BASE...HEAD`), `head_commit` the head's.
+    `commits` counts those of the branch.
     """
 
     KEYS = "base head base_commit head_commit commits artifacts notes summary"

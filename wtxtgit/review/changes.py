@@ -40,8 +40,9 @@ from wtxtgit.report.review import Fate
 class Branch:
     """A range of commits.
 
-    `base` and `head` are spelled as in the request. `tip` is the commit that `base` names, `before`
-    the one that is compared with `after`: `tip`, or the commit where the branch forked off.
+    `base` and `head` are spelled as in the request. `tip` is the commit that `base` names, None if
+    nothing was pushed yet; `before` is the one that is compared with `after`: `tip`, the commit
+    where the branch forked off, or one that holds nothing.
     """
 
     base: str
