@@ -77,7 +77,7 @@ NOT_FOLLOWED = {
         "-o FILE with any other ending writes the bytes; {} can hold all dtypes of numbers",
         "-o FILE writes it to a file; -o - writes it to the terminal anyway",
         "-o OUT.safetensors holds several tensors",
-        "-o names another file",
+        "-o names another file; --as-commit mends a tracked text in its place",
         "-r RECIPIENT or -R FILE names them, .wtxt/recipients those of a repository",
         ": --public-key FILE or --signers FILE names one",
         "a later line can unset the attribute: PATTERN -filter",

@@ -436,7 +436,10 @@ FOLLOWED = [
         Row(first_signer_below_the_threshold),
     ),
     ("wtxtgit track -- {}", Row(a_folder_as_pattern, INSTEAD)),
-    ("wtxtgit verify -- {} lists all problems", Row(damaged_text, LISTS)),
+    (
+        "wtxtgit recover -- {} shows what can be mended, or healed from other copies",
+        Row(damaged_text, LISTS),
+    ),
     ("wtxtgit verify -- {} lists all problems", Row(tensor_of_a_damaged_text, LISTS)),
     ("./{} names the file", Row(both_a_revision_and_a_file, NAMED)),
     ("wtxtgit verify -- {} lists all problems", Row(damaged_container, LISTS)),

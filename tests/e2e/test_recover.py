@@ -55,7 +55,8 @@ def test_healed_from_history_and_committed(damaged: Repo) -> None:
     assert (chunk["state"], chunk["source"]) == ("healed", f"{first}:{NAME}")
     before = damaged.git("rev-parse", "HEAD")
     done = damaged.wtxtgit("recover", NAME, "--as-commit")
-    assert b"1 chunk healed" in done.stdout
+    assert b"\nmodel.safetensors: all of it was recovered: 1 chunk healed\n" in done.stdout
+    assert done.stdout.endswith(b"\nmodel.safetensors: committed, and the file is written\n")
     assert (damaged.path / NAME).read_bytes() == SECOND
     assert damaged.git("rev-parse", "HEAD^") == before
     assert damaged.git("log", "-1", "--format=%s") == b"Recover model.safetensors\n"

@@ -179,6 +179,19 @@ def damaged_text_in_a_checkout(world: World) -> Words:
     return ["git", "checkout-index", "-f", "--", "it s.safetensors"]
 
 
+def recovered_and_not_written(world: World) -> Words:
+    world.write(f"{HERE}/it s.wtxt", damaged())
+    return ["recover", "it s.wtxt"]
+
+
+def recovered_and_not_committed(world: World) -> Words:
+    assert world.said("install", "--local")[0] == 0
+    world.add_raw(f"{HERE}/it s.safetensors", damaged())
+    world.commit("damaged")
+    world.git("checkout", "--", ".")
+    return ["recover", "it s.safetensors"]
+
+
 def compressed_and_tracked(world: World) -> Words:
     assert world.said("install", "--local")[0] == 0
     assert world.said("track", "*.npz")[0] == 0
@@ -377,6 +390,11 @@ FOLLOWED = [
     (
         "wtxtgit recover -- {} shows what can be mended, or healed from other copies",
         Row(damaged_text_in_a_checkout, LISTS),
+    ),
+    ("wtxtgit recover -o OUT -- {} writes it", Row(recovered_and_not_written, LISTS)),
+    (
+        "wtxtgit recover --as-commit -- {} commits it and writes the file; -o OUT writes another",
+        Row(recovered_and_not_committed),
     ),
     ("wtxtgit repack {} stores it uncompressed", Row(compressed_and_tracked)),
     ("wtxtgit seal --reseal -- {} continues without it", Row(a_false_signature)),

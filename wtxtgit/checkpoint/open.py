@@ -344,7 +344,8 @@ def refuse_text(report: TextReport, name: str) -> None:
     if problem.kind == "pending":
         hint = f"--wsum FILE names its WSUM; wtxtgit finalize {shlex.quote(name)} makes one"
     else:
-        hint = f"wtxtgit verify -- {shlex.quote(name)} lists all problems"
+        quoted = shlex.quote(name)
+        hint = f"wtxtgit recover -- {quoted} shows what can be mended, or healed from other copies"
     raise CheckError(f"{name}: {problem}", hint=hint)
 
 
@@ -424,5 +425,5 @@ def refuse_itself(out: Path, source: str) -> None:
     if same:
         raise UsageError(
             f"{shown_name(source)} is the damaged file, which is never overwritten",
-            hint="-o names another file",
+            hint="-o names another file; --as-commit mends a tracked text in its place",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
@@ -46,6 +47,13 @@ def put_back(
     return done
 
 
+def is_tracked(target: str) -> bool:
+    """Tell whether a target is a file that git tracks, whose recovery can be committed."""
+    repo = Repository.find(None) if opener.is_file(target) else None
+    path = None if repo is None else other_copies.path_in(target, repo)
+    return repo is not None and any(one.path == path for one in index.entries(repo))
+
+
 def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:
     """Tell whether git has what stands at a path, staged or in HEAD, as a file or as its text."""
     file = repo.file(path)
@@ -84,7 +92,7 @@ def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None
         )
         message = f"Recover {os.fsdecode(path)}\n\nIts text was damaged. Chunks: {counts}."
         repo.git("commit", "--quiet", "-m", message)
-    return done
+    return replace(done, report=replace(done.report, path=opener.public_name(target)))
 
 
 def _staged_before(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -133,10 +134,26 @@ def recover(
     code = 0 if done.text is not None else 1
     if not is_printed(report, as_json):
         _print(report)
+        if report.state == "whole" and as_commit:
+            print_line(f"{report.path}: committed, and the file is written")
+        elif report.state == "whole" and output is None:
+            note("nothing was written", _writing_hint(target))
         # A text with lost parts would prove nothing: only a file is written in part.
         if output is not None and output.suffix != ".wtxt" and code and not partial:
             note(f"{shown(output)} is not written", recovering.PARTIAL)
     return code
+
+
+def _writing_hint(target: str) -> str:
+    from wtxtgit.checkpoint.recover_tracked import is_tracked
+
+    name = shlex.quote(target)
+    if is_tracked(target):
+        return (
+            f"wtxtgit recover --as-commit -- {name} commits it and writes the file; "
+            "-o OUT writes another"
+        )
+    return f"wtxtgit recover -o OUT -- {name} writes it"
 
 
 def _print(report: TextRecovery) -> None:
