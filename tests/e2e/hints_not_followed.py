@@ -66,6 +66,7 @@ NOT_FOLLOWED = {
         "wtxtgit doctor",
     ),
     "has a word in capitals that only the user can fill in": (
+        "wtxtgit inspect HEAD:PATH shows a checkpoint of the first commit",
         "--keep-last N, --keep-tagged, --keep-every D",
         "--key KEY --key KEY",
         "--name NAME gives one",
