@@ -224,7 +224,6 @@ class AuditReport(WithFindings, JsonObject):
     `commits` were judged; `unjudged` are those that the trust root reaches. `artifacts` and
     `generations` count those at the tip, `signers` are the principals trusted there, and `notes`
     are further facts that a reader has to know. `detached` is set if a detached text was judged.
-    `settled` are the kinds of findings that no tip has any more; only hints depend on them.
     """
 
     KEYS = "ok commits unjudged artifacts generations signers notes detached? findings"
@@ -238,6 +237,7 @@ class AuditReport(WithFindings, JsonObject):
     notes: tuple[str, ...] = ()
     detached: DetachedTexts | None = None
     settled: frozenset[str] = frozenset()
+    """The kinds of findings that no tip has any more: no part of the data, for hints alone."""
 
 
 def totals(report: AuditReport) -> str:
