@@ -57,6 +57,8 @@ def test_results_are_a_line_and_a_table() -> None:
     assert (
         "12 items of 12 became NaN" in wtxtgit.diff("a.safetensors", "b.safetensors")._repr_html_()
     )
+    wtxtgit.dump({"w": ARRAYS[HOSTILE]}, "one.safetensors")
+    assert repr(wtxtgit.load("one.safetensors")) == "<Tensors: safetensors, 1 array>"
     assert repr(wtxtgit.verify("a.wtxt")) == "<TextReport: generation 0, 3 arrays, ok>"
     assert "<table>" not in wtxtgit.verify("a.wtxt")._repr_html_()
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.cli.command import Command, Done
 from tests.data import FIXTURES, VECTORS
+from tests.kit import Repo
 from tests.kit.refusals import REFUSED, refuse
 
 MODEL = FIXTURES / "plain" / "pair_v1.safetensors"
@@ -165,6 +166,19 @@ def test_a_full_disk_behind_standard_output(arguments: list[str], wtxtgit: Comma
         done = wtxtgit(*arguments, stdin=b"content", stdout=full)
     assert done.code == 5
     assert "no space left on device" in done.complaint()
+
+
+def left_alone() -> None:
+    """A parent that waits for none of its children, which inherit that."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def test_a_parent_that_ignores_its_children_hides_no_failure_of_git(repo: Repo) -> None:
+    """The system then keeps no exit codes, and Python takes every one for 0."""
+    repo.commit()
+    command = Command(repo.path, repo.path.parent)
+    done = command("inspect", "missing:file", preexec_fn=left_alone)
+    assert "'missing' names nothing in this repository" in refused(done, 5)
 
 
 def limited() -> None:

@@ -48,6 +48,15 @@ def test_no_git_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     run.executable.cache_clear()
 
 
+def test_no_git_is_started_whose_exit_code_is_lost(repo: Repo) -> None:
+    usual = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(EnvironmentFailure, match="this program ignores SIGCHLD"):
+            run.git("cat-file", "blob", "no such", cwd=repo.path)
+    finally:
+        signal.signal(signal.SIGCHLD, usual)
+
+
 def test_only_known_variables_pass_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", "evil")
     monkeypatch.setenv("GIT_LITERAL_PATHSPECS", "1")

@@ -258,6 +258,23 @@ def test_a_folder_among_temporary_files(repo: Repo, monkeypatch: pytest.MonkeyPa
     assert list(place.iterdir()) == []
 
 
+def test_what_others_put_among_temporary_files_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it read: removing folders that are nested deeply enough ends in a RecursionError."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / ".wtxtgit-0123456789abcdef/inner").mkdir(parents=True)
+    (tmp_path / ".wtxtgit-settings").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with temporary_folder() as folder:
+        there = sorted(path.name for path in tmp_path.iterdir())
+        assert there == sorted([".wtxtgit-0123456789abcdef", ".wtxtgit-settings", folder.name])
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        assert {path.name for path in tmp_path.iterdir()} == {".wtxtgit-settings", folder.name}
+
+
 def test_what_can_t_be_removed_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     file = repo.write(".wtxtgit-0123456789abcdef", b"left")
 

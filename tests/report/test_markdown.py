@@ -15,8 +15,10 @@ from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
 from tests.report.test_markdown_text import BREAK
 from tests.report.test_sarif import REPORTS
 from wtxtgit.errors import escaped
+from wtxtgit.report import check
 from wtxtgit.report.audit import HINTS, AuditReport, Finding, totals
-from wtxtgit.report.markdown import MOST_FINDINGS, MOST_SIGNERS, summary
+from wtxtgit.report.check import CheckReport, Occasion
+from wtxtgit.report.markdown import MOST_FINDINGS, MOST_SIGNERS, check_summary, summary
 
 STRUCTURE = {
     "heading_open", "heading_close", "paragraph_open", "paragraph_close",
@@ -85,6 +87,17 @@ def test_what_to_do_stands_once_for_a_kind() -> None:
     rows = list(pairwise(found))
     for kind, hint in HINTS.items():
         assert rows.count((kind, hint)) == 1
+
+
+def test_what_to_do_about_a_check_is_for_its_kind_of_commit() -> None:
+    found = (Finding("", b"a", "unsealed", "m"), Finding("", b"b", "unsealed", "m"))
+    told = set()
+    for occasion in Occasion:
+        shown = inline(check_summary(CheckReport(findings=found, occasion=occasion)))
+        (todo,) = (cell for cell in shown if "PATH" in cell)
+        assert todo.replace("PATH", "a") == check.hint(found[0], occasion)
+        told.add(todo)
+    assert len(told) == len(Occasion)
 
 
 @given(REPORTS)

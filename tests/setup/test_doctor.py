@@ -279,7 +279,7 @@ def test_what_was_killed_is_named_and_removed(tracked: Repo) -> None:
     aside.mkdir(parents=True)
     left = [
         tracked.write("sub/.wtxtgit-0123456789abcdef", b"whole file"),
-        tracked.write(".wtxtgit-ab_cd012", b"as of Python's tempfile"),
+        tracked.write(".wtxtgit-abcdef0123456789", b"ignored"),
         aside / ".wtxtgit-0123456789abcdee",
         tracked.path / ".git/index.lock",
     ]
@@ -287,11 +287,15 @@ def test_what_was_killed_is_named_and_removed(tracked: Repo) -> None:
     left[2].mkdir()
     (left[2] / "index").write_bytes(b"x")
     left[3].write_bytes(index_file._OURS)
-    kept = tracked.write(".wtxtgit-user/file", b"x")
+    kept = tracked.write(".wtxtgit-settings/file", b"x")
     tracked.write(".wtxtgit-0000000000000000", b"tracked")
     found = checks(tracked)["leftovers"]
     assert found.level is Level.WARN
-    names = {"sub/.wtxtgit-0123456789abcdef", ".wtxtgit-ab_cd012", ".wtxtgit-0000000000000000"}
+    names = {
+        "sub/.wtxtgit-0123456789abcdef",
+        ".wtxtgit-abcdef0123456789",
+        ".wtxtgit-0000000000000000",
+    }
     assert {path.decode() for path in found.paths} == {
         *names,
         ".git/wtxtgit/tmp/.wtxtgit-0123456789abcdee",

@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 
 
 def _with_hints(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Give errors their hints as notes: what a traceback, and a notebook, shows of them."""
+    """Add the hints of errors to them as notes, which tracebacks and notebooks show."""
 
     @wraps(function)
     def noted(*args: _P.args, **kwargs: _P.kwargs) -> _T:

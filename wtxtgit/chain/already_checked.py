@@ -3,9 +3,9 @@
 Every commit is checked, and most touch nothing that is checked. If all of these rules hold, the
 check (`chain.check`) would find nothing, and is skipped:
 
-1. HEAD has one parent, and the commit that made HEAD was checked with the same
-   program and trust root, and nothing was found: a note of this user says so,
-   authenticated by their secret.
+1. HEAD has one parent, and the change that made HEAD of it was checked with the
+   same program and trust root, and nothing was found: a note of this user says
+   so, authenticated by their secret.
 2. The commit has HEAD as its only parent: nothing is being merged, picked or
    reverted, and git reports no merge. Nothing is sealed on the way.
 3. Files are changed or removed: no name is new, and none becomes a link, a

@@ -37,10 +37,10 @@ def resolved(target: str) -> str:
     An existing file takes precedence. `REV:PATH@latest` is looked up in the ledger of that
     revision, `PATH@latest` in that of HEAD. `signed-by:NAME` means the last generation that NAME
     signed and whose place in the chain passes an audit; `alice` stands for the only signer called
-    alice@ something.
+    alice@..., whatever follows the @.
 
     Raises InputError if there is no such generation, CheckError if its commit does not have the
-    content that it seals, and whatever `log` raises.
+    content that it seals, UsageError if NAME may be several signers, and whatever `log` raises.
     """
     if is_url(target) and target.startswith(GIT):
         return _elsewhere(target)

@@ -101,7 +101,7 @@ class SealedFiles:
 
     @cached_property
     def signers(self) -> frozenset[bytes]:
-        """Keys in the signers file that is being sealed; empty if it is unreadable."""
+        """Keys in the signers file of the index or work tree; empty if it is invalid."""
         return _keys(self.content(SIGNERS_PATH))
 
     @cached_property
@@ -409,7 +409,11 @@ class SealedFiles:
         staging.add(self.repo, contents, "--refresh")
 
     def _safe_file(self, path: bytes) -> Path:
-        """Return a ledger's file; raises CheckError if a link leads out of the work tree."""
+        """Return a ledger's file.
+
+        Raises CheckError if it is a link, or if a folder above it is one that leads out of the work
+        tree or into git's own folders.
+        """
         file = self.repo.file(path)
         top, folder = self.repo.worktree.resolve(), file.parent.resolve()
         # Both are checked: in a linked work tree the common folder is elsewhere.

@@ -59,7 +59,7 @@ def stale_sets(
 def _listed(repo: Repository, oid: str) -> Sequence[ListedFile]:
     """Return the files that the index of a set lists.
 
-    None if the blob is no index or unreadable.
+    Empty if the blob is no such index, or unreadable.
     """
     content = blob(repo, oid)
     try:

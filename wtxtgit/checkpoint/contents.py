@@ -31,7 +31,7 @@ _READ_TIMES = 4
 """Times its size that tensors of a file may have: those of a hostile one may all span all of it."""
 _LEAST_READ = 64 * 1024 * 1024
 KEY_OPENS = "--key F opens them"
-"""What the command line has for encrypted parts."""
+"""How messages tell users of the command line to decrypt parts."""
 NATIVE = "wtxt"
 NATIVE_ELEMENTS = {
     "|b1": "bool",

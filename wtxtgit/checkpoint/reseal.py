@@ -145,7 +145,7 @@ class _UnmergedSet:
     def listing(self, path: Path) -> ByteView:
         """Return the JSON, ours if it is in conflict.
 
-        Raises CheckError if the sides differ in essence.
+        Raises CheckError if the sides differ in more than follows from the files.
         """
         if path.name not in self.stages:
             return read(str(path))

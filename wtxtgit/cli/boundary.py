@@ -72,6 +72,9 @@ def _run(command: Callable[[], int | None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # Of children that end while it is ignored, as some parents leave it, no exit code is to be had:
+    # any failure of git would look like success.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     received: list[int] = []
     try:
         # Only here: what a signal raises has to be caught below.

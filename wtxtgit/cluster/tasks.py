@@ -197,7 +197,7 @@ def emit_files(
 ) -> Iterator[tuple[str, str]]:
     """Write the text of each file to the path or URL in `outs`.
 
-    Return warnings as (file path, message). Raises UsageError if a text would need a secret or a
+    Yields warnings as (file path, message). Raises UsageError if a text would need a secret or a
     second file, and EnvironmentFailure if a text that a worker wrote to a path can't be found from
     here.
     """

@@ -24,7 +24,7 @@ LEAST_CHUNKS = 4
 # the limit for one file: two sides are compared, and read again if their values are counted.
 LEAST_FILES = 4
 LIMIT_KEY = "wtxtgit.decodeLimit"
-"""The setting for what a small file may decode to."""
+"""The setting for how much a small file may decode to."""
 # How often all of it may be decoded: a listing may alternate between tensors of large parts, but
 # not for ever.
 MAX_PASSES = 16

@@ -21,25 +21,25 @@ from wtxtgit.io.view import ByteView, mapped
 # gigabytes.
 TEXT_STEP = 1 << 16
 LEAST = 32 * 2**20
-"""What the things of a file of any size may count."""
+"""The budget of a file of any size."""
 BYTE = 2
-"""What each byte of a file adds to that."""
+"""What each byte of a file adds to the budget."""
 ITEM = 700
-"""A tensor, a chunk, a member: what may become a range of the file."""
+"""Cost of a tensor, a chunk or a member: whatever may become a range of the file."""
 LETTER = 4
-"""A byte of an item's name and dtype in UTF-8."""
+"""Cost of a byte of an item's name and dtype in UTF-8."""
 ARRAY = 1500
-"""An array of the text, with its extent."""
+"""Cost of an array of the text, with its extent."""
 EXTENT = 250
-"""An extent without an array."""
+"""Cost of an extent without an array."""
 SPELLED = 8
-"""A byte of an array's name and dtype: layout and text spell them again."""
+"""Cost of a byte of an array's name and dtype, which layout and text spell again."""
 VALUE = 100
-"""A value among others, and a dimension."""
+"""Cost of a value among others, and of a dimension."""
 CONTAINER = 250
-"""A list or an object; and a key."""
+"""Cost of a list or an object; and of a key."""
 TEXT = 2
-"""A byte of what is parsed: it is decoded, and stands in values again."""
+"""Cost of a byte to be parsed: it is decoded, and becomes part of values."""
 # An error quotes at most this many characters of a name: a name may be as long as the file.
 MAX_QUOTED = 60
 
@@ -187,7 +187,10 @@ class ListingBudget:
     def item(
         self, words: Iterable[str], offset: int, field: str, *, rank: int = 0, times: int = 1
     ) -> None:
-        """Count `times` objects that have these words as name and dtype, and a shape of `rank`."""
+        """Count `times` items that share one name and dtype (`words`), and a shape of `rank`.
+
+        Words and shape count once.
+        """
         self.count(ITEM * times + LETTER * letters(words) + VALUE * rank, offset, field)
 
 

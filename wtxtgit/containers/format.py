@@ -38,7 +38,7 @@ T_co = TypeVar("T_co", covariant=True)
 OpenMember = Callable[[str], ByteView]
 """Opens a file by its path in a set; raises InputError.
 
-Also where a symbolic link leads out of the set's folder, which a path does not show.
+Also if a symbolic link leads out of the set's folder, which a path does not show.
 """
 
 
@@ -288,18 +288,18 @@ class UnfinishedReader(Protocol):
 
 
 class Parity(Protocol):
-    """Repairs files from the redundancy that they contain."""
+    """Mends files from the redundancy that they contain."""
 
     def has_parity(self, container: Any) -> bool:
-        """Whether a file has parity, so that reading a tensor may involve repairing it."""
+        """Whether a file has parity, so that reading a tensor may involve mending it."""
 
     def repair(
         self, data: ByteView, options: ReadOptions
     ) -> tuple[Iterator[Buffer], list[str], list[str]]:
-        """Return the repaired file in pieces, the repaired chunks and the unrepairable ones.
+        """Return the mended file in pieces, the mended chunks, and those that can't be mended.
 
-        Chunks are given by name. `read` may refuse the file. Raises FormatError if it can't be
-        repaired at all.
+        Chunks are given by name. `read` may refuse the file. Raises FormatError if it can't be told
+        which chunks there are.
         """
 
 
@@ -339,7 +339,7 @@ class FileSet(Protocol):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the paths of its files."""
+        """The paths of its files."""
 
     def describe(self, options: ReadOptions) -> Description:
         """Describe the set; raises FormatError."""
@@ -423,39 +423,39 @@ class Format(NamedTuple):
     """
 
     name: str
-    """What layouts of texts, reports and messages call it."""
+    """The format's name in layouts of texts, reports and messages."""
     read: Lazy[FileReader]
     describe: Lazy[Describer]
     check: Lazy[Checker]
 
     magic: bytes = b""
-    """The first bytes of all its files, empty where only `claims` can tell."""
+    """The first bytes of all its files; empty if only `claims` can recognise them."""
     claims: Callable[[Opening], bool] | None = None
-    """Whether a file that starts so means to be of the format; None where its magic says that."""
+    """Whether a file with this start claims to be of the format; None if `magic` decides."""
     refused: Mapping[bytes, str] | None = None
-    """Magics of other files of its makers, and what to say of these; they are opaque."""
+    """Magics of related files that are not read, each with the reason; such files are opaque."""
     endings: tuple[str, ...] = ()
-    """Endings of its files' names, in lower case with their dot."""
+    """Endings of the names of its files, in lower case and with the dot."""
 
     write: Lazy[FileWriter] | None = None
     write_options: frozenset[str] = frozenset()
-    """Which of `ecc`, `tensor_hashes` and `page_size` `write` takes as well, of sets too."""
+    """Which of the options `ecc`, `tensor_hashes` and `page_size` `write` has; also for sets."""
     holds_quantised: bool = False
-    """Whether `write` takes tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
+    """Whether `write` accepts tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None
     write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None
-    """Whether a file that is written can hold a tag of this name; None where it holds none."""
+    """Whether a file that is written can have a tag of this name; None if it can have no tags."""
     sole_name: str | None = None
-    """What the one tensor of a file is called where the format has one and no name for it."""
+    """The name for the tensor of a file, in a format of single tensors without names."""
     wraps_tensors: bool = False
-    """Whether `write` puts a file into a chunk: its tensors are called `chunk/tensor`."""
+    """Whether `write` puts the tensors into a file in a chunk: then they are `chunk/tensor`."""
     lists_only: bool = False
-    """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
+    """Whether `write` lists tensors without their bytes unless `inline_data` is set."""
 
     reseal: Lazy[Resealer] | None = None
     adds_last: bool = False
-    """Whether what comes to a file stands behind what it has, whatever the order elsewhere."""
+    """Whether `reseal` puts added entries last, whatever their order in other files."""
     value_rules: Lazy[ValueRules] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None
@@ -465,30 +465,30 @@ class Format(NamedTuple):
 
     whole: Lazy[WholeFiles] | None = None
     whole_magic: bytes = b""
-    """First bytes that all its files which are stored whole share, with others."""
+    """The start that all its files that are stored whole have in common, perhaps with others."""
 
     set_name: str = ""
-    """What a set of files of the format is called in reports."""
+    """The name of a set of files of the format in reports."""
     read_set: Lazy[SetReader] | None = None
     reseal_set: Lazy[SetResealer] | None = None
     index_endings: tuple[str, ...] = ()
     """Endings of the names of its sets' indexes: a folder with such a file is a set."""
     make_index: Lazy[IndexMaker] | None = None
     part_endings: tuple[str, ...] = ()
-    """Endings of the names of files that only the index of their set tells how to read."""
+    """Endings of the names of files that can only be read with the index of their set."""
 
     derived: tuple[KeyPath, ...] = ()
-    """Metadata that follow from the tensors: a comparison leaves them out."""
+    """Metadata that follow from the tensors, which a comparison therefore leaves out."""
     derived_of_set: tuple[KeyPath, ...] = ()
     tags_apart: bool = False
-    """Whether the tags that a file describes are not in its metadata."""
+    """Whether a file's tags are not part of its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None
     chunks_as_tags: tuple[str, ...] = ()
-    """Such chunks that files of other formats keep as tags, and that come of such tags again."""
+    """Names of chunks that become tags in files of other formats, and chunks again from tags."""
     parts: Lazy[PartLister] | None = None
 
     nested: Lazy[NestedReader] | None = None
-    """What reads such a file in a chunk of another one; None where it is not looked into."""
+    """Reads a file of the format inside a chunk; None if such files are not examined."""
 
     tar_index: Lazy[TarIndexing] | None = None
-    """What `wtxtgit taridx` works with: a format whose files index the members of tars."""
+    """The functions for `wtxtgit taridx`, for a format whose files index the members of tars."""

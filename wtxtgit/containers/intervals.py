@@ -13,7 +13,7 @@ from typing import TypeVar
 from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces
 
 Span = tuple[int, int]
-"""First byte and end."""
+"""First byte, and end."""
 T = TypeVar("T")
 
 

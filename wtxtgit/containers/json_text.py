@@ -45,9 +45,9 @@ _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b'[{]}"')
 _WIDE = re.compile(rb"[\xf0-\xff]|\\u")
 _BEYOND_LATIN = re.compile(rb"[\xc4-\xef]")
 Path = tuple[str | int, ...]
-"""Where a value is: keys of objects and numbers in lists, from the outside in."""
+"""The place of a value: keys of objects and numbers in lists, outermost first."""
 _Replacements = list[tuple[int, int, str]]
-"""Where a value starts and ends, and the text that takes its place."""
+"""Start and end of a value, and the text that replaces it."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()

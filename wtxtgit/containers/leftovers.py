@@ -1,8 +1,8 @@
-"""What a file holds besides its tensors and its own structure: named parts, and unowned bytes.
+"""What a file holds besides its tensors and its own structure: named parts, and other bytes.
 
-A part is what the format gives a name: a member of a zip, a chunk of a FOLD file. Bytes are unowned
-if no part, tensor or record of the format contains them: between these, before the first or after
-the last one. Zeros at their ends are padding.
+A part is what the format gives a name: a member of a zip, a chunk of a FOLD file. Other bytes
+belong to no part, tensor or record of the format: they are between these, before the first or after
+the last one. Such a gap is padding, and not listed, if it is nothing but zeros.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
 
 MOST = 10_000
-"""Pieces that are told apart; what is behind them counts as one."""
+"""At most this many parts are listed, twice as many pieces in all; what follows is one piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A part, or unowned bytes if `name` is None: [offset, offset + nbytes) of the file."""
+    """A part, or bytes that belong to none (then without `name`): [offset, offset + nbytes)."""
 
     name: str | None
     offset: int

@@ -38,9 +38,9 @@ NUMBERS = {
     0xD2: 4,
     0xD3: 8,
 }
-"""Bytes after the first one of floats and integers."""
+"""Size of floats and integers, without their first byte."""
 NEUTRAL_EXT_CODE = 0
-"""An extension type that no library gives a meaning."""
+"""An extension type to which no library gives a meaning."""
 
 
 # The most values, and arrays and maps, in one index: each becomes an object in memory, for as

@@ -19,7 +19,7 @@ from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 
 LEAST_ALIGNMENT = 16
-"""What numpy before 1.14 let the array start at a multiple of."""
+"""The alignment of the array in files by numpy before 1.14."""
 # The longest header, in characters, that numpy.load reads unless it is told to trust the file.
 MOST_TRUSTED = 10_000
 # numpy counts bytes in signed 64 bits; dimensions of 0 are left out of the product.
@@ -33,7 +33,7 @@ SIZES = {
     "m": (8,),
     "M": (8,),
 }
-"""Bytes of the items of each kind; those of kinds that are not here are free."""
+"""Sizes in bytes that items of each kind can have; any size for kinds that are not listed."""
 OBJECTS = "array holds Python objects: a pickle, which wtxtgit never reads"
 _SCALAR = re.compile(r"[<>|=]?(?:([biufcmMSaVU])([0-9]+)(\[.*\])?|O8?)")
 _UNIT = re.compile(r"\[[0-9]*(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as|generic)\]")
@@ -89,7 +89,7 @@ def check_array(
 
 
 def _tell_following(header: NpyHeader, findings: Findings) -> None:
-    """Report what numpy.load refuses of a further array in the file, which takes another call."""
+    """Report what numpy.load refuses of a further array, which it reads in a call of its own."""
     for message, field in _refusals(header):
         findings.error(message, field, header.start)
     if header.has_objects:

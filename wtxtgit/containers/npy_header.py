@@ -24,7 +24,7 @@ from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
-"""The bytes of the length and the encoding of the text of each version."""
+"""For each version, the size of the length field and the encoding of the text."""
 KEYS = frozenset({"descr", "fortran_order", "shape"})
 # The longest text of a header in bytes ("Limits"). numpy writes version 2.0, with 4 bytes for the
 # length, if it is over 65,535 bytes; without a limit a header of gigabytes would be parsed whole.
@@ -46,9 +46,9 @@ HEADERS_A_BYTE = 4
 # longer ones would fill the memory, and are hardly ever repeated.
 _MOST_KEPT = 512
 ALIGNMENT = 64
-"""Where numpy lets the array start; 16 before 1.14."""
+"""The alignment of the array in numpy's files; 16 before 1.14."""
 GROWTH_DIGITS = 21
-"""Room that numpy leaves for the digits of the dimension that may grow."""
+"""Space that numpy leaves for more digits of the dimension that may grow."""
 
 DESCR = {
     "f64": "<f8",
@@ -66,7 +66,7 @@ DESCR = {
     "c64": "<c8",
     "c128": "<c16",
 }
-"""numpy's word for each element that it knows, little-endian."""
+"""numpy's descr for each element that it has, little-endian."""
 _ELEMENTS = {descr[1:]: element for element, descr in DESCR.items()}
 _SCALAR = re.compile(r"([<>|=]?)(?:([biufcmMSaVU])([0-9]{1,10})(?:\[[A-Za-z0-9/]{1,32}\])?|O8?)")
 

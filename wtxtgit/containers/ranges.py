@@ -34,7 +34,7 @@ from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 # memory.
 MAX_TENSORS = 1_000_000
 LITERAL = ""
-"""The array name of a fixed header that is stored as hex."""
+"""The array name that marks a fixed header, which is stored as hex."""
 
 
 _CARRIERS = {
@@ -49,7 +49,7 @@ _CARRIERS = {
     "c64": ("f32", 2),
     "c128": ("f64", 2),
 }
-"""The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
+"""The WTXT dtype that carries elements without one of their own, and its items per element."""
 GAP_ROLE = "_gap"
 DATA_ROLE = "data"
 # Size of the arrays of a file that is stored whole: half of what a text's chunks can number.

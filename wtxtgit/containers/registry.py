@@ -27,12 +27,12 @@ FORMATS: tuple[Format, ...] = (
     npz.FORMAT,
     safetensors.FORMAT,
 )
-"""All formats, in order of detection."""
+"""All formats, in the order of detection."""
 OPAQUE = "opaque"
-"""What is said of a file of none of them."""
+"""What a file of an unknown format is called."""
 
 _HEAD = 64
-"""Bytes in which the index of a set starts."""
+"""The index of a set is recognised by this many bytes."""
 _INDEX_STARTS = (b"{", torch.PICKLE_MAGIC)
 
 

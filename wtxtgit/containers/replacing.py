@@ -21,7 +21,7 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import NewContent, TensorSource
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
-"""First byte, end, and what gives the bytes that come there instead."""
+"""First byte, end, and a function that returns the bytes for this range."""
 # Tensors that share bytes are written, or compared, up to this many times the size of their file:
 # one range can be listed as any number of tensors.
 MAX_PASSES = 4

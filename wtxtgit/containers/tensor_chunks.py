@@ -24,9 +24,9 @@ BLOCK = 4 * 1024 * 1024
 LOOKS_A_BOX = 64
 LEAST_LOOKS = 65_536
 KEPT = 64
-"""Chunks that stay open while a tensor is put together."""
+"""The most chunks kept open while a tensor is assembled."""
 PARTS = {"c64": 2, "c128": 2}
-"""Numbers in an item, each of which has a byte order."""
+"""How many numbers, each with a byte order, make up an item."""
 
 
 @dataclass(frozen=True, slots=True)

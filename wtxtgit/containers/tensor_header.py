@@ -21,7 +21,7 @@ from wtxtgit.io.view import ByteView
 METADATA_KEY = "__metadata__"
 TENSOR_KEYS = frozenset({"dtype", "shape", "data_offsets"})
 ALIGNMENT = 8
-"""Where a writer lets the tensors' bytes start."""
+"""Writers start the bytes of the tensors at a multiple of this."""
 
 ELEMENTS = {
     "F64": "f64",

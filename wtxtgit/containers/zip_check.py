@@ -36,15 +36,15 @@ from wtxtgit.model.tensor import ReadOptions
 
 DEFLATE_LEVEL = 0b110
 KNOWN_FLAGS = DEFLATE_LEVEL | WITH_DESCRIPTOR | UTF8_NAME
-"""Flags that all readers take; others ask for what most of them have not."""
+"""Flags that all readers accept; others need features that most readers lack."""
 # The version of APPNOTE 6.3, the latest one: readers refuse members that need a later one.
 LAST_VERSION = 63
 FOLDER = 0x10
-"""The attribute of a folder, of which readers take no content."""
+"""The attribute of a folder, whose content readers ignore."""
 UNICODE_NAME = 0x7075
-"""An extra field with another name for the member."""
+"""The id of an extra field with another name for the member."""
 VERSION, NAME, EXTRA_LENGTH, DISK, ATTRIBUTES = 2, 10, 11, 13, 15
-"""Places of what is looked at in an entry."""
+"""Positions of fields in an entry."""
 COUNT = 8
 
 

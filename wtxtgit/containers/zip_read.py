@@ -56,10 +56,10 @@ ZIP64_END = Struct("<4sQHHIIQQQQ")
 ZIP64_LOCATOR = Struct("<4sIQI")
 """signature disk offset disks."""
 RECORD_SIZE_AFTER = 12
-"""A zip64 record's size counts from here."""
+"""The size in a zip64 end record does not count this many bytes at its start."""
 MAX_16 = 0xFFFF
 MAX_32 = 0xFFFFFFFF
-"""Fields with these values stand in zip64 records, where there is one."""
+"""Fields with these values are in zip64 records, if there are any."""
 MAX_COMMENT = MAX_16
 DESCRIPTOR_MAGIC = b"PK\x07\x08"
 DESCRIPTOR = Struct("<4sIII")

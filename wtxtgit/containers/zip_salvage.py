@@ -78,7 +78,7 @@ class LeftZip:
 
     @property
     def whole(self) -> Directory:
-        """Return a directory of only the members that are whole."""
+        """A directory of only the members that are whole."""
         members = tuple(left.member for left in self.members if left.lost is None)
         return Directory(members, self.end, self.end)
 

@@ -50,9 +50,9 @@ VERSION = 20
 VERSION_ZIP64 = 45
 MADE_BY_UNIX = 3 << 8
 MODE = 0o600 << 16
-"""What Python's zipfile says of a member."""
+"""The mode that Python's zipfile gives a member."""
 DATE_1980 = 1 << 5 | 1
-"""1980-01-01, the first day that a zip can name."""
+"""1980-01-01, the first day that a zip can express."""
 COMMENT, BEHIND, GAPS, EXTRAS = "comment", "behind the zip", "gaps", "extra fields"
 OF_THE_WRITING = frozenset(
     {
@@ -65,7 +65,7 @@ OF_THE_WRITING = frozenset(
         int.from_bytes(b"FB", "little"),  # torch's padding
     }
 )
-"""Extra fields that say when and by whom a member was written, and where it stands."""
+"""Extra fields about when and by whom a member was written, and about its position."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,8 @@ class _AddWork:
                 writer = cleaned.writer
                 if writer is not None and writer.is_detached:
                     text = spooled(writer.stream())
-                    # The file itself is no longer needed, and leaving the block waits for the disk.
+                    # The text is made, so the file can be read again, to see whether it changed,
+                    # while leaving the block waits for the disk.
                     reading = in_background(lambda: after.append(self._digest(descriptor)))
         else:
             cleaned = clean(data, threads=self.threads, progress=self.progress)

@@ -222,9 +222,9 @@ def _unseen(_count: int) -> None:
 
 
 def _shares(request: Request, settings: FilterSettings) -> tuple[float, float]:
-    """How many bytes of the file one that comes, and one that goes, are counted for.
+    """Return for how many bytes of the file a received byte counts, and a sent one.
 
-    Each is half of the work, and together they come to the file's size.
+    Receiving and sending are half of the work each: together they count up to the file's size.
     """
     from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
@@ -235,7 +235,7 @@ def _shares(request: Request, settings: FilterSettings) -> tuple[float, float]:
 
 
 def _counted(pieces: Iterable[Buffer], share: float, advance: Progress) -> Iterator[Buffer]:
-    """The same pieces, each of which is counted for its share once git has taken it."""
+    """Yield the pieces; each is counted, with its share, once git has taken it."""
     for piece in pieces:
         yield piece
         advance(int(len(piece) * share))

@@ -207,7 +207,8 @@ def _take_down(
 
 def _stands_for_text(text: ByteView, indexed: TextIndex, layout: Layout) -> bool:
     head = first_bytes(text, indexed, layout, len(DETACHED_MAGIC))
-    # An attached text may also not stand for a detached one, which clean would not treat as a text.
+    # An attached text may stand for a file that is itself a detached text: clean of the driver
+    # `wtxt` makes that of such a file, which it does not take for a text.
     return head.startswith(MAGIC) or (indexed.is_detached and is_text(head))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -49,8 +50,8 @@ _PASSED_GROUPS = tuple(
 )  # fmt: skip
 """The `GIT_*` variables that pass on, as names and by how they start.
 
-The others could change what a command prints. No pattern: to compile it takes longer than all else
-in this module.
+The others could change what a command prints. This is no regular expression, because compiling one
+takes longer than importing everything else here.
 """
 
 _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
@@ -163,6 +164,9 @@ def _start(
     at_once: bool,
 ) -> subprocess.Popen[bytes]:
     """Start git with pipes; if a signal interrupts this, the started process is ended too."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        # The system then keeps no exit codes, and any failure of git would look like success.
+        raise EnvironmentFailure("git can't be started: this program ignores SIGCHLD")
     process = None
     try:
         with signals_later():

@@ -18,6 +18,6 @@ how: Showing | None = None
 def shown(name: str, total: int | None = None) -> AbstractContextManager[Progress | None]:
     """Show unrequested work such as a fetch; yields what takes its counts, None if nobody looks.
 
-    `total` is how many bytes it is, if that is known.
+    `total` is its size in bytes, if known.
     """
     return nullcontext() if how is None else how(name, total)

@@ -22,8 +22,8 @@ from pathlib import Path
 from wtxtgit.version import STATE_FOLDER
 
 _PREFIX = b".wtxtgit-"
-NAME = re.compile(re.escape(_PREFIX) + rb"(?:[0-9a-f]{16}|[a-z0-9_]{8})")
-"""Names of what was never finished; the shorter ones are those of Python's tempfile."""
+NAME = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{16}")
+"""Names of what was never finished; nobody gives them to something else."""
 _ASIDE = "tmp"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -144,6 +144,7 @@ def new_folder(near: Path) -> Iterator[Path]:
     """Create a folder on the file system of `near`; it is removed at the end with its contents."""
     with opened_folder(near) as beside:
         place = _aside(near, os.fstat(beside).st_dev) or near
+    _sweep(place)
     with _folder_in(place) as folder:
         yield folder
 
@@ -153,13 +154,15 @@ def temporary_folder() -> Iterator[Path]:
     """Create a folder among the user's temporary files, removed at the end; raises OSError."""
     import tempfile
 
-    with _folder_in(Path(tempfile.gettempdir())) as folder:
+    place = Path(tempfile.gettempdir())
+    # Anybody may have put something of such a name there, to have root take pains with it.
+    _sweep(place, owner=os.geteuid())
+    with _folder_in(place) as folder:
         yield folder
 
 
 @contextlib.contextmanager
 def _folder_in(place: Path) -> Iterator[Path]:
-    _sweep(place)
     with contextlib.ExitStack() as until:
         while True:
             folder = place / os.fsdecode(_new_name())
@@ -333,10 +336,12 @@ def _place(near: Path, folder: int) -> int:
     return os.open(aside, _FOLDER)
 
 
-def _sweep(place: Path) -> None:
+def _sweep(place: Path, owner: int | None = None) -> None:
+    """Remove what was left behind in a folder; with `owner` only what belongs to that user."""
     for file in _in_the_making(place):
         with contextlib.suppress(OSError):
-            remove(file)
+            if owner is None or file.lstat().st_uid == owner:
+                remove(file)
 
 
 def _new_name() -> bytes:

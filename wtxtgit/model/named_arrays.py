@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Protocol, Self, TypeVar
 
+from wtxtgit.errors import counted
+
 
 class Shaped(Protocol):
     """What numpy arrays and lazily read arrays have in common."""
@@ -36,7 +38,7 @@ class NamedArrays(Mapping[str, _T]):
         return len(self._arrays)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._title()}, {len(self)} arrays>"
+        return f"<{type(self).__name__}: {self._title()}, {counted(len(self), 'array')}>"
 
     def _title(self) -> str:
         """Return a few words that say where the arrays are from."""

@@ -35,7 +35,7 @@ class Decoding:
 
     @cached_property
     def limit(self) -> int | None:
-        """Return the user's limit on what one file may decode to; None if none is set."""
+        """The user's limit on what one file may decode to; None if none is set."""
         return self._configured()
 
     def __reduce__(self) -> tuple[type[Decoding], tuple[Callable[[], int | None]]]:

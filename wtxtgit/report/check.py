@@ -78,8 +78,17 @@ class Occasion(StrEnum):
 
 def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, here: str = "") -> str:
     """Return what to do about a finding, as commands to paste; `here` as for `pasted`."""
-    hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
-    return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding, here)
+    return pasted(_spelled(finding.kind, occasion), finding, here)
+
+
+def hints(report: CheckReport) -> dict[str, str]:
+    """Return what to do about each kind of finding, with PATH for the path of any."""
+    return {one.kind: _spelled(one.kind, report.occasion) for one in report.findings}
+
+
+def _spelled(kind: str, occasion: Occasion) -> str:
+    there = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
+    return there.get(kind) or HINTS[kind]
 
 
 @dataclass(frozen=True, slots=True)

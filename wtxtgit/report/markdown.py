@@ -17,9 +17,9 @@ from itertools import chain
 from typing import TypeVar
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, counted, escaped
+from wtxtgit.report import check
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.check import HINTS, CheckReport
-from wtxtgit.report.check import totals as check_totals
+from wtxtgit.report.check import CheckReport
 from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, percent
 from wtxtgit.report.review import Fate, Review, Reviewed
 from wtxtgit.report.tables import (
@@ -114,8 +114,8 @@ def summary(report: AuditReport) -> str:
 def check_summary(report: CheckReport) -> str:
     """Return the report of a check of the index in the same form as `summary`."""
     verdict = f"### wtxtgit check: {'ok' if report.ok else 'FAILED'}"
-    todo = {finding.kind: HINTS[finding.kind] for finding in report.findings}
-    lines = [verdict, "", check_totals(report), *_findings(report.findings, todo)]
+    todo = check.hints(report)
+    lines = [verdict, "", check.totals(report), *_findings(report.findings, todo)]
     return "\n".join([*lines, *_notes(report.notes)]) + "\n"
 
 

@@ -145,12 +145,12 @@ class ChangedCheckpoint:
 
     @property
     def touched(self) -> set[bytes]:
-        """Return all paths at which a commit changes it."""
+        """All paths at which a commit changes it."""
         return {*self.paths, *self.parts}
 
     @property
     def paths(self) -> tuple[bytes, ...]:
-        """Return its path, and its former path."""
+        """Its path, and its former path."""
         if self.base_path is None or self.base_path == self.path:
             return (self.path,)
         return self.path, self.base_path

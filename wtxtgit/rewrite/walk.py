@@ -55,7 +55,7 @@ class Migration(Protocol):
 
     @property
     def lines(self) -> bytes | None:
-        """Return a gitattributes file that selects paths; None if those of the commits do."""
+        """A gitattributes file that selects paths; None if those of the commits do."""
 
     def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
         """Return the form that files get, by path, from what git says of them before and after."""

@@ -70,7 +70,7 @@ def check_store(
     `progress` gets counts of bytes, which add up to `packs_size`.
     """
     own, held = store.own, DecodedBases()
-    # Bases are found by it.
+    # Bases are looked up in the tables, which may come from a wrong file `index`.
     own.prove()
     tasks = [
         partial(check_pack, own, held, name, nbytes, pack, progress)

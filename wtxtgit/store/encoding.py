@@ -47,7 +47,7 @@ _AS_THEY_ARE = zstandard.ZstdCompressionParameters(
 )  # fmt: skip
 # If most words of this many bytes are zero, rows or few values have changed: matches are long.
 _WORD = 8
-# Coding is not worthwhile unless it saves at least this fraction.
+# Coding is not worthwhile unless it saves at least one part in this many.
 _HARDLY = 32
 # Among so many bytes of noise more than this number are distinct.
 _LOOKED, _DIFFERENT = 32, 24
@@ -56,9 +56,9 @@ _FOR_MOVED = 1
 # Sizes of items that are grouped, and ungrouped, as integers: strided copies take twice as long,
 # except for 8 bytes.
 _SHIFTED = (2, 4)
-# The fraction that an encoding has to save to be worth decoding.
+# An encoding has to save one part in this many to be worth decoding.
 _WORTHWHILE = 64
-# A sample has this many runs of bytes of each group, each a fraction of its part.
+# A sample has this many runs of bytes of each group, which together are one part in `_PART` of it.
 _RUNS = 16
 _PART = 8
 _SHORTEST = 16

@@ -202,8 +202,8 @@ def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
 def together(parts: Sequence[ChunkTable]) -> ChunkTable:
     """Merge tables that have no pack in common.
 
-    This needs a third of a table's memory beyond these tables and the result, since a store may
-    have millions of chunks.
+    A store may have millions of chunks: beyond these tables and the result, this needs only a third
+    of a table's memory.
     """
     parts = [part for part in parts if part.files]
     if len(parts) == 1:
@@ -370,8 +370,8 @@ class PackFolder:
     def adding(self) -> Iterator[None]:
         """Keep chunks from being dropped within the block; a context manager.
 
-        Those being added may be decoded from them. Packs that were dropped before are known.
-        Any number of processes may add at once.
+        Chunks that are being added may be decoded from them. Packs that were dropped before the
+        block are known to be gone. Any number of processes may add at once.
         """
         with contextlib.ExitStack() as closing:
             # On a file system without locks nobody drops chunks: see `dropping`.

@@ -35,7 +35,7 @@ def store_of(repo: Repository) -> Store:
 
 
 def is_own(repo: Repository) -> bool:
-    """Tell whether the store is inside the repository, so that no other repository uses it."""
+    """Tell whether the store is inside the repository, so that no other repository adds to it."""
     inside = os.path.realpath(repo.common_dir)
     return Path(os.path.realpath(_folder(repo))).is_relative_to(inside)
 

@@ -60,7 +60,7 @@ class Store:
         return found
 
     def _told(self, names: Sequence[bytes]) -> set[bytes]:
-        """Those of which the index of a folder, or a pack, says that they are here."""
+        """Return those of the names that the tables of a folder list."""
         return {name for folder in self._all for name in folder.has(names)} if names else set()
 
     def states(self, names: Sequence[bytes]) -> set[bytes]:
@@ -147,9 +147,9 @@ class Store:
         return any(changed)
 
     def prove(self) -> bool:
-        """Believe the packs alone, see `PackFolder.prove`; tells whether more was believed.
+        """Rebuild the tables from the packs: see `PackFolder.prove`; returns whether any was.
 
-        So it is of folders whose packs can all be read.
+        A folder with a pack that can't be read keeps its tables.
         """
         more = False
         for folder in self._all:

@@ -413,8 +413,8 @@ class StoreWriter:
 def _chosen(groups: Bytes, chains: Mapping[int, Sequence[BaseChunk]]) -> dict[int, int]:
     """Choose a base for each chunk: the one that most chunks use, if it is about as good.
 
-    Otherwise, chunks equally near to two versions would use either by chance: a version would need
-    a part of every other one, from packs that some remotes only send as a whole.
+    If each chunk chose for itself, those equally near to two versions would use either by chance: a
+    version would need a part of every other one, from packs that some remotes only send as a whole.
     """
     found = {
         k: distances(groups[:, k], [base.data for base in chain])

@@ -84,7 +84,7 @@ class _Marks:
 
     @property
     def both(self) -> _Truth:
-        """Return the rows that both sides changed differently."""
+        """The rows that both sides changed differently."""
         return self.ours & self.theirs & self.apart
 
 

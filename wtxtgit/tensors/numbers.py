@@ -398,7 +398,7 @@ class RowChanges:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Return changed rows as (first, last + 1), with unchanged ones in them unless `exact`."""
+        """Changed rows as (first, last + 1), with unchanged ones in them unless `exact`."""
         if len(self._starts) > MAX_RANGES:
             self._join()
         return tuple(zip(self._starts.tolist(), self._ends.tolist(), strict=True))

@@ -45,7 +45,7 @@ class GivenArray:
 
     @property
     def memory(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Return a value that is equal for arrays that are the same view of the same memory."""
+        """A value that is equal for arrays that are the same view of the same memory."""
         return self.source.ctypes.data, self.source.shape, self.source.strides
 
 

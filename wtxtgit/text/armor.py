@@ -33,7 +33,7 @@ _NIBBLES = HEX_DIGITS * 16
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
 
 FEW_LINES = -(-MAX_INLINE // LINE_RAW)
-"""Lines of a chunk up to which numpy would take as long, and its import many times as long."""
+"""Up to this many lines of a chunk numpy would gain nothing, and importing it takes far longer."""
 
 
 def decode_few(text: ByteView, size: int) -> memoryview | None:

@@ -1,7 +1,7 @@
 """Reading the intact parts of a text whose lines are damaged.
 
 `index.py` stops at the first wrong line, since lines alone do not tell what follows it. This
-module uses `recovery/reading.py` to find all lines that can be recognised; it repairs nothing.
+module uses `recovery/reading.py` to find all lines that can be recognised; it mends nothing.
 What is decoded is checked as in an intact text: chunks against their SHA-256, and arrays that are
 read as a whole against their own.
 """
@@ -28,7 +28,7 @@ from wtxtgit.text.verify import Block, checked_bytes
 HINT = "wtxtgit recover shows what can be recovered"
 MISSING = "its lines are missing, or not as many as there should be"
 NOWHERE = -1
-"""Where an index has a chunk whose lines are not there, or not all there."""
+"""Stands in an index for the position of a chunk whose lines are missing, or too few or many."""
 # Memory is bounded by what is there, not by what is claimed: an array may have as many missing
 # chunks in the index as chunks that exist, and the whole text so many more.
 _LEAST_MISSING, _MISSING_BYTES = 1024, 64
@@ -122,7 +122,7 @@ class _ArrayReader:
         self._problems = problems
         self._lines = _LineNumbers(text)
         self._missing = _LEAST_MISSING + len(text) // _MISSING_BYTES
-        """How many more chunks of which nothing is there may be indexed."""
+        """How many more missing chunks may be indexed, over all arrays."""
 
     def array(self, found: FoundArray) -> ArrayIndex | None:
         """Return the index of an array, None if its `arr` or `idx` line can't be read."""
@@ -167,7 +167,7 @@ class _ArrayReader:
 
 
 def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
-    """Whether a chunk has as many lines as its size needs, and its hashes can be read."""
+    """Whether a chunk is in the array, has as many lines as it needs, and readable hashes."""
     if chunk.ix >= array.chunks:
         return False
     start, end = chunk.body
@@ -201,4 +201,4 @@ class _LineNumbers:
 
 
 _COUNTED = 4096
-"""Bytes of a piece whose lines are counted."""
+"""Line ends are counted in pieces of this many bytes."""

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from wtxtgit.text.block_armor import U1
 
 MOST_FILE = 2**62
-"""No file system takes a file of so many bytes; a detached text may claim them."""
+"""No file system has files of this many bytes, but a detached text may claim them."""
 # From this many bytes of payload on, forking this process is worthwhile.
 _FOR_TWO = 32 * 1024 * 1024
 # A file of up to this many bytes is kept in memory: creating one would take longer than filling it.
@@ -87,7 +87,7 @@ class TextFile:
         self.by_name = {a.name: a for a in self.index.arrays if a.name != LAYOUT_ARRAY}
         self.layout = self._layout()
         self.places: dict[str, int] = {}
-        """Where each array's bytes stand in the file."""
+        """The position of each array's bytes in the file."""
         self.size, literals = self._lay_out()
         self._starts = sorted(
             (start, name) for name, start in self.places.items() if self.by_name[name].nbytes

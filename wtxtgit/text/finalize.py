@@ -31,7 +31,7 @@ def final_header(
 ) -> bytes:
     """Return the lines before the arrays of a text that gets its root, signed if `sign` is given.
 
-    In the pending text these are the first `report.index.covered` bytes.
+    They replace the first `report.index.covered` bytes of the pending text.
     """
     before = bytes(text[: report.index.covered - len(grammar.PENDING_LINE)])
     covered = before + grammar.format_root(root)

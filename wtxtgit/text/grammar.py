@@ -31,25 +31,25 @@ from wtxtgit.model.array import (
 )
 
 MAGIC = b"WTXT "
+"""What makes an input a WTXT text (of any version) for clean and smudge."""
 DELTA_MAGIC = b"WTXT-DELTA "
-"""What makes an input a delta, of whatever version."""
-"""What makes an input a WTXT text (of whatever version) for clean and smudge."""
+"""What makes an input a delta, of any version."""
 FIRST_LINE = b"WTXT 1\n"
 DETACHED_MAGIC = b"WTXT-DETACHED "
 """What makes an input a detached text: `docs/spec/detached.md`."""
 DETACHED_FIRST_LINE = b"WTXT-DETACHED 1\n"
 LFS_MAGIC = b"version "
-"""What a pointer of git-lfs begins with, which is never made a text, as few other files do."""
+"""How a pointer of git-lfs begins. It is never made a text; few other files begin so."""
 MAX_INLINE = 4096
-"""Most bytes of an array whose data lines stand in a detached text."""
+"""Largest array in bytes whose data lines stay in a detached text."""
 MOST_ATTACHED = 131_072
-"""Bytes of a text up to which the driver `wtxt-detached` leaves its data in it."""
+"""The driver `wtxt-detached` leaves the data in texts of up to this many bytes."""
 LAST_LINE = b"endwtxt\n"
 END_ARRAY = b"endarr\n"
 END_CHUNK = b"endch\n"
 WSUM_MAGIC = b"WSUM "
 WSUM_SUFFIX = b".root.wsum"
-"""The end of the path of a text's WSUM, which is no ledger; before it stands the text's."""
+"""The end of the path of a text's WSUM, which is not a ledger; the text's path precedes it."""
 MAX_WSUM = 64 * 1024
 PENDING_LINE = b"root_pending sha256_all=" + b"0" * 64 + b' note="finalize with WSUM"\n'
 
@@ -116,20 +116,19 @@ CHUNK_FRAME = re.compile(
     rb"ch (ix=[0-9]{6} off=[0-9]{12} len=[0-9]{1,20}) sha256=(" + _HASH
     + rb") crc32c=([0-9a-f]{8}) b64=on width=76 (lines=[0-9]{1,20})\n"
 )  # fmt: skip
-"""A `ch` line in parts: place and size, SHA-256, CRC-32C, count of lines.
+"""A `ch` line in parts: place and size, SHA-256, CRC-32C, number of lines.
 
-For who knows what place, size and count must be, as they are spelled.
+For readers that know how place, size and number must be spelled, and only compare them.
 """
 ARRAY_FRAME = re.compile(
     rb"arr name=(" + _NAME
     + rb") (dtype=[a-z0-9]{1,9} shape=[a-z0-9,]{1,200} order=C bytes=[0-9]{1,20})"
     + _ARRAY_HASHES + rb"(idx [a-z0-9_= ]{1,99}\n)?" + CHUNK_FRAME.pattern
 )  # fmt: skip
-"""What stands before the armored lines of an array's first chunk, in parts.
+"""What precedes the armored lines of an array's first chunk, in parts.
 
-Name; kind, for `parse_kind`; SHA-256, HMAC, salt; the `idx` line, for
-`parse_rows`, or None; the parts of CHUNK_FRAME. Kinds and `idx` lines of
-unusual length do not match.
+Name; kind, for `parse_kind`; SHA-256, HMAC, salt; the `idx` line, for `parse_rows`, or None; the
+parts of CHUNK_FRAME. Kinds and `idx` lines of unusual length do not match.
 """
 _WSUM = re.compile(
     rb"WSUM 1 sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
@@ -474,18 +473,18 @@ def _canonical_base64(text: bytes) -> bytes | None:
 
 FILLS = b"=" * LINE_BASE64
 ZEROS = b"A" * LINE_BASE64
-"""The base64 character of six zero bits, which stands in for a fill while (de)coding."""
+"""The base64 character of six zero bits, which replaces the fill during encoding and decoding."""
 HEX_DIGITS = b"0123456789abcdef"
 
 PLAIN_CHUNK = 32_768
 """Chunk size without row blocking."""
 BLOCK_CHUNKS = 16
 BLOCK_BYTES = 1024 * 1024
-"""Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
+"""Chunks are armored and read in blocks of at most this many chunks, and raw bytes."""
 # Chunks of at most this many bytes are armored and read in groups: one by one would cost more.
 _SHORT = 64 * 1024
 PASS_LINES = 18_400
-"""Lines that are worked on at a time: 1 MiB. With fewer, threads meet more often at the lock."""
+"""Lines per pass: 1 MiB. With fewer, threads would contend for the lock more often."""
 
 T = TypeVar("T")
 

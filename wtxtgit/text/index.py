@@ -43,9 +43,9 @@ _T = TypeVar("_T")
 # A message quotes at most this many bytes of a wrong line.
 _SHOWN = 40
 NEAR = 1024 * 1024
-"""Bytes of a large text that are at hand at a time."""
+"""Size in bytes of the window of a large text that is mapped at a time."""
 LEAST = 4096
-"""At least so many of them follow: most lines are shorter."""
+"""A new window is mapped when fewer bytes than this are left: most lines are shorter."""
 
 
 class LineCursor:
@@ -67,8 +67,8 @@ class LineCursor:
     def _find_bad_line(self, start: int, first: int, lines: int) -> None:
         """Raise a fault for the first line of a chunk that does not end where it should."""
         faults, _ = armor.diagnose(self._text[start:], lines * grammar.LINE_RAW)
-        # Only a syntax fault is a wrong length: wrong characters in a whole line are of other
-        # kinds.
+        # Only a fault of kind "syntax" is a wrong length: lines of the right length may have
+        # faults of other kinds.
         bad = next((fault for fault in faults if fault.kind == "syntax"), None)
         at = lines if bad is None else bad.index
         self._pos = min(len(self._text), start + at * grammar.LINE_TEXT)
@@ -319,7 +319,7 @@ class TextIndex:
 
     @property
     def payload_names(self) -> list[bytes]:
-        """Return the names (SHA-256, 32 bytes) of the payload's chunks, in order."""
+        """The names (SHA-256, 32 bytes) of the payload's chunks, in order."""
         return [name for array in self.detached_arrays for name in array.sha256]
 
     def want_payload(self) -> None:

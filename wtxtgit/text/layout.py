@@ -35,12 +35,12 @@ from wtxtgit.model.array import (
 from wtxtgit.text.grammar import BLOCK_BYTES, CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
 
 Blocks = Sequence[memoryview]
-"""Bytes that follow one another."""
+"""Bytes in pieces, one after another."""
 
 NATIVE_SCHEMA = "weights/v1"
 _INTEGERS = {int}
 _EXTENTS, _TAIL = b'{"extents":[', b'],"format":'
-"""How a layout starts, as of its keys this one comes first, and what follows the extents."""
+"""How a layout starts (this key is the first), and what follows the extents."""
 # Layouts up to this many bytes are parsed at once, longer ones in windows of this size.
 _AT_ONCE = 1 << 20
 _WINDOW = 1 << 16

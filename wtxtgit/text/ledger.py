@@ -25,17 +25,17 @@ from wtxtgit.text.index import quote
 _T = TypeVar("_T")
 
 MAGIC = b"WLEDGER "
-"""What makes an input a ledger (of whatever version)."""
+"""What makes an input a ledger (of any version)."""
 VERSIONED_MAGIC = MAGIC + b"1 "
 
 MAX_SIZE = 64 * 1024 * 1024
-"""Bytes of a ledger."""
+"""The largest ledger, in bytes."""
 MAX_LINE = 16 * 1024
-"""Bytes of a line, its LF included."""
+"""The longest line in bytes, including its LF."""
 MAX_PROBLEMS = 1000
-"""Findings about order and chain after which the reading stops."""
+"""After this many findings about order and chain the reading stops."""
 MAX_SIGNATURES = 8
-"""Signatures of a record."""
+"""The most signatures of a record."""
 FIRST_PREV = bytes(32)
 """merkle_prev of the first record."""
 

@@ -409,10 +409,10 @@ def diagnose(
 
 
 Deliver = Callable[[Block, memoryview], None]
-"""Takes a block and its raw bytes; called from several threads, in any order."""
+"""Receives a block and its raw bytes; called from several threads, in any order."""
 
 Passed = Callable[[list[CheckedBlock]], None]
-"""Takes blocks whose text, and all that stands before it, is read no more; called in order."""
+"""Receives blocks up to whose end the text is not read again; called in order."""
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ from wtxtgit.text.grammar import BLOCK_BYTES, chunk_size, chunk_text_size, cut, 
 _NO_HMAC, _NO_SALT = bytes(32), bytes(8)
 _HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 RUN_TEXT = 3 * BLOCK_BYTES // 2
-"""Most bytes of text in a run of more than one block; a full block of 1 MiB fits."""
+"""The most bytes of text in a run of several blocks; a full block of 1 MiB fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 HASH_SIZE = 32
 
 Place = Callable[[int, memoryview], None]
-"""Takes the text of the span with this number; the text is good during the call only."""
+"""Receives the number of a span and its text, which is valid during the call only."""
 Signer = Callable[[bytes], Signature]
 """Signs the bytes that it is given."""
 

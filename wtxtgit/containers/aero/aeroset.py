@@ -119,7 +119,7 @@ class AeroSet(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the paths of the set's files, the index first."""
+        """The paths of the set's files, the index first."""
         return (self.index.path, *(part.path for part in self.parts))
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:

@@ -53,7 +53,7 @@ _CALLED = {FILE_HEADER: "file header", TOC: "TOC", NAMES: "string table"}
 MOST_PADDING = 31
 
 Extent = tuple[int, int, int]
-"""Start, end, and what stands there: a chunk by its place in the TOC, or one of the above."""
+"""Start, end, and what is there: a chunk, by its place in the TOC, or one of the above."""
 
 
 def check(container: Aero, options: ReadOptions) -> Findings:
@@ -250,7 +250,7 @@ def _check_gap(data: ByteView, start: int, end: int, findings: Findings) -> None
 
 
 def lists_no_shards(aero: Aero) -> bool:
-    """Whether the file is the index of a set: it has no weight shards, and should not have any."""
+    """Whether the file is the index of a set: it has no weight shards, and its MMSG lists none."""
     return aero.first(SHARD) is None and mmsg(aero).get("shards") == []
 
 

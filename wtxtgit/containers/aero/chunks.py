@@ -172,7 +172,7 @@ DTYPES = {element: number for number, element in read.DTYPES.items()}
 MAX_DIM = 2**63 - 1
 
 Segment = tuple[int, int, Callable[[], Iterator[Buffer]]]
-"""Where in a shard bytes stand, how many they are, and what gives them."""
+"""Position in the shard, length, and a function that yields the bytes."""
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,12 @@ class ShardContent:
 
     @property
     def spans(self) -> frozenset[Span]:
-        """Return everything that is hashed."""
+        """Everything that is hashed."""
         return self.hashed | {(0, self.size), *self.pages}
 
     @cached_property
     def digests(self) -> dict[Span, bytes]:
-        """Return the BLAKE3 of the shard, of its pages, and of what else is `hashed`."""
+        """The BLAKE3 of the shard, of its pages, and of what else is `hashed`."""
         return digest_spans(self.blocks(), self.spans)
 
     def payload(self, name: bytes) -> Payload:
@@ -317,7 +317,7 @@ ROLES = {
     SHARD: "weights",
     PAGES: "page_hashes",
 }
-"""What the manifest calls the chunks."""
+"""The role that the manifest gives each type of chunk."""
 
 
 def metadata_payload(

@@ -52,11 +52,11 @@ MAX_TAG = 1000
 OTHER_FILE = "its shard is in another file"
 NAME_TAG, ARCHITECTURE_TAG = "model_name", "architecture"
 SOURCE_KEY = "source_format"
-"""Says how the shapes of this file are to be read, so it is no tag."""
+"""Says in which order the dimensions of this file's shapes are, so it is not a tag."""
 GGUF = "gguf"
 CODECS_KEY = "quant_descriptors"
 CODEC_KEY, PARAMS_KEY = "quant_id", "quant_params"
-"""What an entry of the index has of its codec: the number of a descriptor, or what that says."""
+"""Keys of an index entry for its codec: the number of a descriptor, or the parameters."""
 GGML_CODEC, TYPE_KEY = "ggml", "ggml_type"
 MANIFEST_KEYS = frozenset({"format", "model", "chunks", "shards"})
 

@@ -50,7 +50,7 @@ USUAL = {
     MANIFEST: (0, MANIFEST_NAME),
     INDEX: (IS_INDEX, INDEX_NAME),
 }
-"""Flags and names of chunks that there is one of."""
+"""Usual flags and names of chunks of which a file has only one."""
 OF_THE_CHUNK = frozenset(
     {PLACE, ROLE, "fourcc", "shard_id", "size_bytes", "tensor_count", "mmap_critical"}
 )

@@ -189,7 +189,7 @@ class Claim:
 # Memory counted per hashed page, until all pages of its shard are hashed.
 CLAIM = 700
 Claims = dict[AeroChunk, list[Claim]]
-"""What is said of each shard's content."""
+"""The hashes claimed for each shard's content."""
 
 
 @dataclass(frozen=True, slots=True)

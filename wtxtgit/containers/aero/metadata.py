@@ -41,9 +41,9 @@ from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"
-"""The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
+"""The key of unknown chunks; MJSN and MMSG have the names of their chunks."""
 LISTS = ("chunks", "shards")
-"""Keys of a manifest that say what the file's chunks say as well."""
+"""Keys of a manifest that repeat what the file's chunks say."""
 # Up to this size an unknown chunk's bytes are a value; for larger ones their hash is, since a merge
 # holds the values of both sides in memory ("Resealing").
 SMALL = 2**16

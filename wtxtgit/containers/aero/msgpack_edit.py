@@ -20,7 +20,7 @@ from wtxtgit.errors import FormatError
 # refused).
 MAX_FIELDS = 10_000
 _STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
-"""Bytes before the text of a string, by its first byte; 1 for those that are not here."""
+"""Size of a string's head, by its first byte; 1 for all others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from wtxtgit.model.tensor import NewContent, ReadOptions, Tensor
 
 NAMED = frozenset({"name", "shape"})
 PLACED = NAMED | {"shard_id", "data_off", "data_len", HASH_KEY}
-"""Keys of the index that are no part of a tensor's form."""
+"""Keys of the index that are not part of a tensor's form."""
 
 
 class Source:
@@ -137,7 +137,10 @@ class Item:
         return self.content is not None and self.entry.data_len > 0
 
     def blocks(self) -> Iterator[Buffer]:
-        """Yield its bytes; raises FormatError if there are more or fewer than it claims."""
+        """Yield its bytes; raises FormatError if there are more or fewer than it claims.
+
+        Yields nothing for a tensor in another file.
+        """
         content = self.content or self.source.content(self.number)
         if content is None:
             return iter(())
@@ -149,7 +152,10 @@ class Item:
 def _region(
     source: Source, shard: AeroChunk | None, start: int, end: int, parts: Sequence[Item]
 ) -> Iterator[Buffer]:
-    """Yield bytes [start, end) of a shard that was read, with `parts`, by offset, replaced."""
+    """Yield bytes [start, end) of a shard that was read, with those of `parts` replaced.
+
+    `parts` are ordered by offset.
+    """
     pos = start
     for part in parts:
         if part.entry.data_end > pos:
@@ -163,8 +169,8 @@ def _region(
 class NewShard(ShardContent):
     """A shard that is rewritten.
 
-    `offsets` are the positions of tensors, by their place among all; `sharing` are tensors that
-    share bytes.
+    `offsets` are the positions of tensors, by their place among all; `sharing` are the tensors that
+    share bytes with others, if any of these has new bytes.
     """
 
     offsets: dict[int, int]

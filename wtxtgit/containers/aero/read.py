@@ -42,7 +42,7 @@ TOC_HEADER = Struct("<IIQ")
 TOC_ENTRY = Struct("<4sIQQQIIQ32s")
 """fourcc flags offset length ulen name_off name_len reserved0 blake3_256."""
 FLAGS_AT, OFFSET_AT, NAME_AT, RESERVED_AT, HASH_AT = 4, 8, 32, 40, 48
-"""Where fields of a TOC entry start in it."""
+"""Offsets of fields in a TOC entry."""
 DIGEST_SIZE = 32
 NO_HASH = bytes(DIGEST_SIZE)
 NO_FOURCC = bytes(4)
@@ -55,7 +55,7 @@ OPTIONAL = 0x0008
 INTEGRITY, JSON, MANIFEST, PAGES = b"IHSH", b"MJSN", b"MMSG", b"PHSH"
 INDEX, SHARD = b"TIDX", b"WTSH"
 METADATA = frozenset({INTEGRITY, JSON, MANIFEST, PAGES, INDEX})
-"""Chunks that MAX_METADATA_ULEN holds for."""
+"""Chunks to which MAX_METADATA_ULEN applies."""
 NEVER_COMPRESSED = frozenset({INTEGRITY, PAGES, SHARD})
 SHARD_NAME = b"weights.shard%d"
 # An index can contain any MessagePack integer; no shard has a longer name.
@@ -84,7 +84,7 @@ DTYPES = {
     11: "u64",
     12: "bool",
 }
-"""The element of each number, and the format's own word for it."""
+"""For each dtype number, the element, and the format's own name."""
 PACKED = 0x8000
 PACKED_WORD = "packed"
 TENSORS_KEY = "tensors"

@@ -44,7 +44,7 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
-"""What chunks can be stored with."""
+"""How chunks can be stored."""
 
 COMPRESSIBLE = frozenset({INDEX, JSON, MANIFEST})
 

@@ -108,7 +108,7 @@ def reseal(
 def _items(
     own: Source, sources: Mapping[int, Source], placed: Sequence[PlacedEntry]
 ) -> Iterator[Item]:
-    """Return the tensors; one that differs from the file's own only in its bytes is taken as that.
+    """Yield the tensors; one that differs from the file's own only in its bytes is taken as that.
 
     So it keeps its place and whatever else the file says of it.
     """
@@ -183,7 +183,7 @@ def _manifest(container: Aero, new: NewMetadata, shards: Resharded) -> dict[int,
 
 
 _NUMBERED = re.compile(rb"weights\.shard(0|[1-9][0-9]{0,18})")
-"""Names of shards that an index without tensors in them can number: up to 19 digits."""
+"""Names of shards to which an index can refer without listing tensors in them."""
 
 
 @dataclass(slots=True)

@@ -54,10 +54,10 @@ from wtxtgit.model.tensor import ReadOptions
 TWO_SHARDS = "two chunks have the name of its shard"
 NOWHERE = "its shard was not found"
 _SOURCES = ("gguf", "safetensors")
-"""What MJSN says of where a file's tensors are from."""
+"""Values of MJSN for the format from which a file's tensors come."""
 _SHARD_START = b"weights."
 _INDEX_START = b"\xa7tensors"
-"""How the key starts that an index has, behind the byte of its map."""
+"""How the key of an index starts, after the byte that starts its map."""
 # How many bytes are read in the search for an index and shards, as a multiple of the file's size.
 _PASSES = 8
 _LEAST = 1 << 20

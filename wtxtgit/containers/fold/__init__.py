@@ -1,4 +1,4 @@
-"""FOLD files (.fold, .mind): reading, checking, repairing, writing. Spec: `docs/spec/fold.md`."""
+"""FOLD files (.fold, .mind): reading, checking, mending, writing. Spec: `docs/spec/fold.md`."""
 
 from wtxtgit.containers.format import ANY, Format, Lazy, below, every_tag
 

@@ -1,7 +1,7 @@
 """Checks of FOLD files, in the order of trust: limits, hashes, parity, content.
 
 First what the index says is compared with chunk headers and with itself, without reading payloads.
-A payload is decoded only if its hashes hold, or if parity repaired it so that they hold. Hash, CRC
+A payload is decoded only if its hashes hold, or if parity mended it so that they hold. Hash, CRC
 and decoder process a payload together, block by block. Spec: `docs/spec/fold.md`, "Checks".
 """
 
@@ -52,7 +52,7 @@ HEADER_FIELDS = (
     ("crc32c", 24),
     ("ecc_len", 28),
 )
-"""Integers that a chunk header and the index both have, and where the header has them."""
+"""Integers that both a chunk header and the index have, with their offsets in the header."""
 # Longest JSON chunk that is parsed, in decoded bytes: the other checks process it block by block.
 MAX_JSON_CHUNK = 16 * 1024 * 1024
 # How many blocks of an intact chunk have their parity checked: computing parity is far slower than

@@ -60,7 +60,7 @@ OF_THE_WRITING = frozenset(
         "sharding",
     }
 )
-"""Metadata about how this file was written and proven, which no other file can have."""
+"""Metadata about how this file was written and proved, which no other file can have."""
 
 
 def describe(fold: Fold, options: ReadOptions) -> Description:
@@ -161,14 +161,17 @@ class _SortedChunks:
         return chunk.flags in (UNCOMPRESSED, ZSTD) and (has_key or not chunk.encrypted)
 
     def _mended(self, chunk: FoldChunk) -> ByteView | None:
-        """Return the repaired payload if it is damaged and its parity repairs it."""
+        """Return the payload as its parity mends it; None if it is intact, or can't be mended.
+
+        Nor is one tried that is over `max_chunk`, or more than may be hashed of the file.
+        """
         is_small = chunk.comp_len <= self._options.max_chunk
         if is_small and payloads.usable_parity(chunk) and self._passes.spend(chunk.comp_len):
             return payloads.mended(self._data, chunk, self._options)
         return None
 
     def _listed(self, chunk: FoldChunk, mended: ByteView) -> bool:
-        """List the tensors of a repaired safetensors file; returns False if it is not one.
+        """List the tensors of a mended safetensors file; returns False if it is not one.
 
         Tensors that are not affected by the damage have an offset: their bytes are in the file.
         """
@@ -239,7 +242,7 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
 
 
 def named_parts(fold: Fold, options: ReadOptions) -> Iterator[NamedPart]:
-    """Yield the chunks and their content, repaired if parity can do it."""
+    """Yield the chunks and their content, mended if parity can do it."""
     for chunk in fold.chunks:
         yield NamedPart(
             chunk.name,
@@ -273,7 +276,7 @@ def _chunk(chunk: FoldChunk) -> dict[str, object]:
 
 
 NAME = "chunk"
-"""What nameless chunks are called, with their number after it."""
+"""The name of nameless chunks, followed by their number."""
 # Only printable types are chunk headers ("Files that were not finalized").
 FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
 

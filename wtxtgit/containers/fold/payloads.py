@@ -1,4 +1,4 @@
-"""Payloads of FOLD chunks: hashed, repaired if damaged, decrypted, decompressed.
+"""Payloads of FOLD chunks: hashed, mended if damaged, decrypted, decompressed.
 
 The order is the reverse of that in which the file was made: parity, then AES-256-GCM, then zstd.
 Hash first: parity is used only if the hash fails, and the result counts only if the hash then
@@ -51,7 +51,7 @@ _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
 def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
     """Return the decoded payload of a chunk of the file `data`.
 
-    A damaged one is repaired if its parity can do it, else decoded as it is. Raises FormatError,
+    A damaged one is mended if its parity can do it, else decoded as it is. Raises FormatError,
     with kind "limit" for content over `options.max_chunk`.
     """
     check_limits(chunk, options)
@@ -78,13 +78,13 @@ def check_limits(chunk: FoldChunk, options: ReadOptions) -> None:
 
 
 def stored(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
-    """Return the payload as stored, repaired if it is damaged and its parity can repair it."""
+    """Return the stored payload; for a damaged one what its parity makes of it, if that holds."""
     whole = mended(data, chunk, options)
     return chunk.payload(data) if whole is None else whole
 
 
 def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView | None:
-    """Return the repaired payload if the stored one is damaged and has parity for it, else None."""
+    """Return a damaged payload as its parity mends it; None if it is intact, or can't be mended."""
     # Hash first: the parity of an intact payload is never decoded.
     if not usable_parity(chunk) or is_whole(chunk.payload(data), chunk, options):
         return None
@@ -113,7 +113,7 @@ def usable_parity(chunk: FoldChunk) -> int:
 def mend(
     data: ByteView, chunk: FoldChunk, options: ReadOptions, most: int | None = None
 ) -> tuple[Mended, Digests, HashVerdict]:
-    """Repair a payload from its parity, which has to be usable, and check it again.
+    """Mend a payload from its parity, which has to be usable, and check it again.
 
     At most `most` damaged blocks are tried, MAX_DAMAGED by default. The payload is whole if the
     verdict is intact.
@@ -358,11 +358,11 @@ def _blake2b(domain: bytes, content: bytes) -> bytes:
 
 
 Condition = Literal["whole", "mended", "damaged"]
-"""Whether a payload is as its hash says, is so once its parity has mended it, or is not."""
+"""Whether a payload matches its hash, matches it once its parity has mended it, or does not."""
 
 
 class Payloads:
-    """The payloads of one file, hashed and repaired within bounds on their total.
+    """The payloads of one file, hashed and mended within bounds on their total.
 
     Any number of entries in an index may refer to the same large chunk.
     """
@@ -375,7 +375,7 @@ class Payloads:
         self._mending_left = MAX_MENDED_BLOCKS
 
     def mend(self, chunk: FoldChunk) -> tuple[Mended, Digests, HashVerdict]:
-        """Repair a chunk as `mend` does, counting the blocks that are tried."""
+        """Mend a chunk as `mend` does, counting the blocks that are tried."""
         mending = mend(self.data, chunk, self.options, self._mending_left)
         self._mending_left = max(self._mending_left - mending[0].damaged, 0)
         return mending

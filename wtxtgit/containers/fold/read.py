@@ -258,7 +258,7 @@ class ChunkReader:
 
 
 CODEWORD = 255
-"""Bytes of a block and its parity."""
+"""Size in bytes of a full block with its parity."""
 
 _ALGORITHM = re.compile(r"rs\(([1-9][0-9]{0,2})\)")
 

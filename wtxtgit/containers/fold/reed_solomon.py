@@ -1,8 +1,8 @@
-"""Reed-Solomon parity of FOLD chunks, over GF(256): computing it, and repairing payloads with it.
+"""Reed-Solomon parity of FOLD chunks, over GF(256): computing it, and mending payloads with it.
 
 Each block of 255 - n bytes of a payload has n parity bytes, in order; the last block may be
 shorter. Field polynomial 0x11d, generator 2, first root 1, as in reedsolo. Parity is computed here,
-for all blocks of a slab at once; the few blocks that need repair are repaired by reedsolo. Spec:
+for all blocks of a slab at once; the few blocks that need it are mended by reedsolo. Spec:
 `docs/spec/fold.md`, "Parity".
 """
 
@@ -30,11 +30,11 @@ MAX_DAMAGED = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mended:
-    """A payload with its damaged blocks repaired, so far as possible.
+    """A payload with its damaged blocks mended, so far as possible.
 
-    `patches` are the repaired blocks with their positions. `damaged` counts the blocks that did not
-    match their parity, `given_up` those that stay unrepaired. Only a hash shows whether the payload
-    is whole.
+    `patches` are the mended blocks with their positions. `damaged` counts the blocks that did not
+    match their parity, `given_up` those that stay damaged. Only a hash shows whether the payload is
+    whole.
     """
 
     payload: ByteView
@@ -73,7 +73,7 @@ class Encoder:
 
 
 def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -> Mended:
-    """Repair the blocks of a payload that do not match `parity`.
+    """Mend the blocks of a payload that do not match `parity`.
 
     Up to n / 2 wrong bytes of a block and its parity can be located and corrected. `parity` has
     `parity_len` bytes. Damaged blocks after the first `most` are given up.
@@ -107,7 +107,7 @@ def is_parity(payload: ByteView, parity: ByteView, n: int, blocks: int) -> bool:
 
 
 # Cached: it takes milliseconds, and a file's blocks are decoded when it is checked and again when
-# it is listed or repaired.
+# it is listed or mended.
 @lru_cache(maxsize=MAX_DAMAGED)
 def _decoded(n: int, word: bytes) -> bytes | None:
     """Return the corrected data of a block and its parity, None if there are too many errors."""

@@ -1,4 +1,4 @@
-"""Rewriting a FOLD file: with another compression, or repaired from its own parity.
+"""Rewriting a FOLD file: with another compression, or mended from its own parity.
 
 Spec: `docs/spec/fold.md`, "Repacking" and "Mending".
 """
@@ -28,10 +28,10 @@ from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.tensor import ReadOptions
 
 SIGNATURE = "signature"
-"""In the metadata: it is over what the chunks hold, not over how they are stored."""
+"""A key of the metadata: it signs what the chunks hold, not how they are stored."""
 
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
-"""What chunks can be stored with."""
+"""How chunks can be stored."""
 
 
 def repack(container: Fold, compression: Compression, options: ReadOptions) -> Iterator[Buffer]:
@@ -82,22 +82,22 @@ def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:
 
 
 Patch = tuple[int, bytes]
-"""Where in the file bytes are replaced, and the bytes."""
+"""A position in the file, and the bytes that are put there."""
 
 
 def has_parity(container: Fold) -> bool:
-    """Whether a chunk has parity, with which its tensors are repaired while they are read."""
+    """Whether a chunk has parity, with which its tensors are mended while they are read."""
     return any(chunk.ecc_len for chunk in container.chunks)
 
 
 def repair(data: ByteView, options: ReadOptions) -> tuple[Iterator[Buffer], list[str], list[str]]:
-    """Return the repaired file in pieces, names of repaired chunks, and of unrepairable ones.
+    """Return the file with damage mended, names of mended chunks, and of those that can't be.
 
     A header that differs from the index is rewritten from the index if the payload shows that the
-    index is right. A chunk is repaired if its payload's hash then holds; its parity is then
-    computed again, as it is for an intact payload with wrong parity. The index stays unchanged: its
-    hashes are those of the intact payloads. A chunk over `options.max_chunk`, or one that overlaps
-    an earlier one, is not repaired. Raises FormatError if the index can't be read.
+    index is right. A chunk is mended if its payload's hash then holds; its parity is then computed
+    again, as it is for an intact payload with wrong parity. The index stays unchanged: its hashes
+    are those of the intact payloads. A chunk over `options.max_chunk`, or one that overlaps an
+    earlier one, is not mended. Raises FormatError if the index can't be read.
     """
     patches: list[Patch] = []
     mended: list[str] = []
@@ -109,7 +109,7 @@ def repair(data: ByteView, options: ReadOptions) -> tuple[Iterator[Buffer], list
         needed: list[Patch] | None = None
         if inside.passes.spend(chunk.comp_len):
             if chunk.offset < reached:
-                # Its bytes may belong to a chunk that was repaired.
+                # Its bytes may belong to a chunk that was mended.
                 is_whole = payloads.is_whole(chunk.payload(data), chunk, options)
                 needed = [] if is_whole and header is None else None
             else:

@@ -75,7 +75,7 @@ OF_THE_PLACE = frozenset(
 GAPS = "gaps"
 METADATA = "metadata"
 MADE_ANEW = frozenset({"format", "version", "created_at_unix", "chunks", METADATA, MERKLE_ROOT})
-"""Keys of an index that are told elsewhere, or say how and when it was written."""
+"""Keys of an index that `entries` or `values` cover, or that say how and when it was written."""
 
 
 def entries(container: Fold, options: ReadOptions) -> list[Entry]:
@@ -163,7 +163,7 @@ def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     condition = inside.condition(chunk)
     if condition == "damaged":
         return Entry(chunk.name, form, None, unread="damaged")
-    # A repaired payload differs from the stored bytes, so these can't be compared with other
+    # A mended payload differs from the stored bytes, so these can't be compared with other
     # chunks.
     stored = chunk.payload(inside.data) if condition == "whole" else None
     why = _why_unread(chunk, options)

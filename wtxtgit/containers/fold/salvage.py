@@ -1,4 +1,4 @@
-"""Salvaging a damaged FOLD file: chunks whose hash holds, or holds after repair by parity.
+"""Salvaging a damaged FOLD file: chunks whose hash holds, or holds after mending by parity.
 
 The index at the end has the names of chunks and their SHA-256. Without it chunks are searched from
 the start of the file, each after the one before, and have only a CRC-32C in their headers. In a
@@ -113,7 +113,7 @@ def _without_index(data: ByteView, options: ReadOptions, why: str) -> Salvage:
 
 
 def _mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> FoldChunk | None:
-    """Return a damaged chunk repaired by its parity, whose length tells how much each block has."""
+    """Return a damaged chunk mended by its parity, whose length tells how much each block has."""
     for n in range(1, CODEWORD):
         if chunk.comp_len > options.max_chunk or parity_len(chunk.comp_len, n) != chunk.ecc_len:
             continue

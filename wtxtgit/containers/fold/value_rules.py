@@ -11,14 +11,14 @@ import math
 import re
 
 LATER, LARGER, MEASURED = "later", "larger", "measured"
-"""Of two times the later one, of two counts the larger one, of measurements ours."""
+"""The later one of two times, the larger one of two counts, ours of two measurements."""
 
 _TIME = re.compile(r"(^|_)(created|updated|saved|written)_at|timestamp|(^|_)time(_|$)|(^|_)unix$")
 _COUNT = re.compile(
     r"(^|_)(steps?|epochs?|iterations?|counts?|switches|rebuilds|updates|generations?)(_id)?$"
 )
 _MEASUREMENTS = frozenset({"metrics", "telemetry", "history"})
-"""Chunks that hold what was measured of the model when it was written."""
+"""Chunks with what was measured of the model when it was written."""
 _MEASURED_IN = frozenset({"metadata", "llm_manifest"})
 _MEASURED = ("expression",)
 _FIXED = "hyperparameters"

@@ -49,22 +49,22 @@ from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 VERSION = "1.2.0"
 LEVEL = 3
-"""Of zstd, for content that is compressed anew."""
+"""The level of zstd for content that is compressed again."""
 MODEL_CHUNK, MANIFEST_CHUNK, METRICS_CHUNK = "torch_state", "llm_manifest", "metrics"
-"""What pyfolds loads: the weights, what the model is, what was measured of it."""
+"""Chunks that pyfolds loads: the weights, the kind of model, and its measurements."""
 TOLD = (MANIFEST_CHUNK, METRICS_CHUNK)
 JSON_CHUNKS = FORMAT.chunks_as_tags
 MODEL_TYPES = ("model_type", "architecture", "model_name")
-"""Tags that say which class of models it is, the first one that there is counts."""
+"""Tags that say the class of the model; the first one that exists counts."""
 OWN = "\0own"
-"""The key of a file's own values, which is no tag."""
+"""The key of a file's own values, which is not a tag."""
 
 NOT_IN_LIBRARY = "C128"
-"""A dtype that is read, and that the safetensors library does not know."""
+"""A dtype that can be read here but is unknown to the safetensors library."""
 DTYPES = {
     element: dtype for dtype, element in tensor_header.ELEMENTS.items() if dtype != NOT_IN_LIBRARY
 }
-"""The dtype of each element, as safetensors has them."""
+"""The dtype of each element, as in safetensors."""
 
 
 def build(

@@ -36,13 +36,13 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
 ALIGNMENT_UNIT = 8
-"""The spec wants an alignment that is a multiple of it."""
+"""The spec requires an alignment that is a multiple of this."""
 BFLOAT = "bf16"
 MADE_BY_READER = frozenset({"GGUF.version", "GGUF.tensor_count", "GGUF.kv_count"})
 GIVEN_UP = frozenset({"Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8"})
 
 _SAYS = {STRING: Findings.warn, BOOL: Findings.error}
-"""A string is all there, whatever its bytes are; a boolean leaves open what is meant."""
+"""A string is complete whatever its bytes are; an odd boolean leaves open what is meant."""
 _NO_BOOL = re.compile(rb"[^\0\1]")
 
 

@@ -24,7 +24,7 @@ from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import NamedPart, ReadOptions
 
 _TOGETHER = 1000
-"""Items of an array that are spelled in one piece."""
+"""Items of an array that are formatted as one piece."""
 
 
 def named_parts(container: Gguf, options: ReadOptions) -> Iterator[NamedPart]:

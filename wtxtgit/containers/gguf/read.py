@@ -69,7 +69,7 @@ LEAST_SIZES = {number: layout.size for number, layout in LAYOUTS["little"].items
     STRING: COUNT_SIZE,
     ARRAY: TYPE_SIZE + COUNT_SIZE,
 }
-"""Bytes that a value of each type has at the least."""
+"""The least size in bytes of a value of each type."""
 ARRAY_HEADS = {"little": Struct("<IQ"), "big": Struct(">IQ")}
 """The type and the count of an array's items."""
 LENGTHS = {"little": Struct("<Q"), "big": Struct(">Q")}
@@ -190,7 +190,7 @@ SPLIT_NUMBER, SPLIT_COUNT, SPLIT_TENSORS = SPLIT_KEYS = (
     "split.count",
     "split.tensors.count",
 )
-"""Which file of a model this is, from 0 on, of how many, and how many tensors all of them have."""
+"""The number of a file in its model (from 0), the number of files, and of tensors in all files."""
 MAX_SPLITS = 2**16 - 1
 GGML_DIMENSIONS = 4
 # Longest name of a tensor in bytes: ggml has room for 64, the last of which is a NUL.
@@ -208,12 +208,12 @@ INFO_ENDS = {
     order: [Struct(f"{sign}{rank}QIQ") for rank in range(MAX_DIMENSIONS + 1)]
     for order, sign in (("little", "<"), ("big", ">"))
 }
-"""dimensions type offset, by the count of dimensions."""
+"""Dimensions, type and offset, by the number of dimensions."""
 HEADER_ROLE = "_header"
 UNKNOWN_TYPE = "its ggml type is unknown, and so is its length"
 
 _RawInfo = tuple[int, str, tuple[int, ...], GgmlType, int]
-"""Where a tensor info stands, name, dimensions, type, offset."""
+"""Position of a tensor info, name, dimensions, type, offset."""
 
 
 @dataclass(frozen=True, slots=True)

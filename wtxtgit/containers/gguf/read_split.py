@@ -73,7 +73,7 @@ class SplitModel(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the paths of the files."""
+        """The paths of the files."""
         return self.files
 
     def describe(self, options: ReadOptions) -> Description:

@@ -50,7 +50,7 @@ DTYPES = {
     for number, ggml_type in TYPES.items()
     if ggml_type.element is not None
 }
-"""The ggml type of each element that ggml has."""
+"""The number of the ggml type for each element that ggml has."""
 _NUMBERS = DTYPES | {element: number for element, (number, _) in QUANTISED.items()}
 
 

@@ -17,7 +17,7 @@ INT32 = range(-(2**31), 2**31)
 INT64 = range(-(2**63), 2**63)
 MOST_YEARS = 9999
 MOST_OFFSET = 14 * 60
-"""Minutes that a time may differ from UTC."""
+"""The most minutes by which a time may differ from UTC."""
 
 # A date alone, or with hours and minutes; then seconds, up to 16 digits of a fraction, and an
 # offset, each of which may be missing. Only ASCII digits: `\d` accepts others.
@@ -29,7 +29,7 @@ _TIME = re.compile(
 
 Check = Callable[[object], bool]
 Refusal = tuple[str, str]
-"""Where in the metadata, as `shards[0].rank`, and what is wrong there."""
+"""The place in the metadata, as in `shards[0].rank`, and what is wrong there."""
 
 
 class _Members(NamedTuple):
@@ -100,7 +100,7 @@ _NUMBER = _Scalar(lambda value: type(value) in (int, float), "a number")
 _TEXT = _Scalar(_is_text, "a string")
 _DATE = _Scalar(is_time, "a time")
 _ANY = _Scalar(lambda value: value is None or isinstance(value, dict), "an object")
-"""An object of members that its user chose."""
+"""An object whose members the user chose."""
 
 _TENSOR = _Members(
     {"name": _TEXT, "shape": _Items(_INT64), "dataType": _INT32, "offset": _INT64, "size": _INT64}

@@ -27,14 +27,14 @@ VERSION = "version"
 TIMESTAMP = "timestamp"
 OFFSET = "offset"
 WHOLE = "metadata"
-"""The one value of a file whose metadata are no JSON object."""
+"""The key of the only value of a file whose metadata are not a JSON object."""
 REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
-"""What the metadata say of a tensor that its record says, or that follows from the others."""
+"""Keys of a tensor in the metadata that repeat its record, or follow from the records (offset)."""
 CRLF = b"\r\n"
 # A dtype of fewer digits than this is written as a number, which then fits .NET's int32.
 MAX_DIGITS = 10
 OTHER = "another list"
-"""Stands before the hash of a list whose items are not those of the records."""
+"""Precedes the hash of a list whose items do not match the records."""
 
 Json = dict[str, object]
 
@@ -53,7 +53,10 @@ class StatedTensor:
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
-    """Return the metadata but versions, time, and what follows from records; shards by number."""
+    """Return the metadata without versions, time and what follows from records.
+
+    Shards are by number.
+    """
     metadata = container.metadata
     if not isinstance(metadata, dict):
         return {WHOLE: metadata}
@@ -121,7 +124,7 @@ class SourceRecord:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Return everything that the record and the metadata say, except places."""
+        """Everything that the record and the metadata say, except places."""
         record = self.record
         return record.shard, record.dtype, record.shape, record.size, *self.listed.further
 

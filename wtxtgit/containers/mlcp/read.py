@@ -66,13 +66,13 @@ DTYPE_NAMES = (
     "Bool",
     "BFloat16",
 )
-"""Records have the name, the JSON its place in this enumeration."""
+"""Records have the name, the JSON has its index in this enumeration."""
 DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPE_NAMES)}
 
 OWN = "\0own"
-"""The key of a file's own metadata among the values that go along, which is no custom field."""
+"""The key of a file's own metadata among values that are copied; it is not a custom field."""
 _REPEATED = frozenset({"version", "format", "shards", "customFields", "tensorInfos"})
-"""Members that the file's structure, its tensors or the tags tell again."""
+"""Members that repeat the file's structure, its tensors or the tags."""
 
 
 class Placement(Enum):

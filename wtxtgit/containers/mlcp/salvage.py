@@ -39,9 +39,9 @@ OTHERWISE = "the metadata contradicts its record"
 UNFIT = "its size does not fit its dtype and shape"
 
 _Lists = Sequence[Sequence[object] | None]
-"""What the metadata list of each shard, None where they list nothing."""
+"""What the metadata list for each shard, None if they list nothing."""
 _Placed = list[tuple[TensorRecord, int | None]]
-"""Records, and where the bytes of each start, None where that is not known."""
+"""Records, and where each one's bytes start, None if that is not known."""
 
 
 def salvage(data: ByteView, _options: ReadOptions) -> Salvage:

@@ -45,11 +45,11 @@ from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
 
 FORMAT = "sharded-mlcp"
 RAW_ENDING = ".bin"
-"""Of the files that other parts of the framework write: bytes of tensors, and no header."""
+"""The ending of files from other parts of the framework: bytes of tensors without a header."""
 MAX_RANK_NUMBER = 2**31 - 1
 _WORDS = (b'"ddpRank"', b'"shards"')
 _MOST_CHECKSUM = 128
-"""Bytes that SHA-512 in hex takes: what is longer is something else."""
+"""Length of a SHA-512 in hex: a longer checksum is something else."""
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
 
@@ -156,7 +156,7 @@ class ShardedCheckpoint(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the names of the shards' files."""
+        """The names of the shards' files."""
         return tuple(shard.path for shard in self.shards)
 
     def open(self, shard: ListedShard) -> RankFile:

@@ -40,12 +40,12 @@ from wtxtgit.model.array import EPOCH
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
-"""The dtype's name of each element that the format can hold."""
+"""The name of the dtype for each element that the format can hold."""
 
 VERSION = "1.0.0"
-"""What the original writer writes where the metadata have none."""
+"""The version that the original writer writes if the metadata have none."""
 _OF_SHARDS = frozenset({"version", "shards", "format", "tensorInfos"})
-"""Members that another file's metadata do not bring along: they follow from what is written."""
+"""Members that are not copied from another file's metadata: they follow from what is written."""
 MAX_COUNT = 2**31 - 1
 # Counts are int32 in a record, dimensions and sizes int64.
 MAX_DIM = 2**63 - 1

@@ -31,7 +31,7 @@ from wtxtgit.model.tensor import TensorSource
 
 MULTISHARD = "multishard"
 MAX_DATA = 2**31 - 1
-"""Bytes of tensors that a shard can have: their length is an int32."""
+"""Most tensor bytes in a shard: their length is an int32."""
 
 
 def build_set(

@@ -39,7 +39,10 @@ def check(container: Npz, options: ReadOptions) -> Findings:
 
 
 def _check_decoded(data: ByteView, member: ZipMember, findings: Findings) -> None:
-    """Check the array of a compressed member that is intact; `read` has checked stored ones."""
+    """Check the array of an intact member for which `read` has none.
+
+    Such a member is compressed, or it is not an npy file.
+    """
     try:
         header = decoded_header(data, member)
         stored = header.stored(array_name(member), member.size)

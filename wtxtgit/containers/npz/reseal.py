@@ -30,9 +30,9 @@ from wtxtgit.io.view import Buffer, ByteView, exactly, pieces
 from wtxtgit.model.tensor import Entry, NewContent, PackedBytes, PlacedEntry, ReadOptions
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
-"""Flags that say how a name and where sizes stand."""
+"""Flags for the spelling of a name and the position of sizes."""
 COMPRESSIONS = ("none",)
-"""What chunks can be stored with."""
+"""How arrays can be stored."""
 
 
 def entries(container: Npz, options: ReadOptions) -> list[Entry]:

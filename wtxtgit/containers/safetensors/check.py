@@ -19,7 +19,7 @@ from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 REFUSED = "the reference library refuses the file"
 BYTE = 8
-"""Bits of one."""
+"""Bits of a byte."""
 MAX_ITEMS = 2**64 - 1
 # More bits than the distance of any two offsets.
 MAX_BITS = BYTE * (2**64 - 1)

@@ -31,7 +31,7 @@ from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
 
 SHARDING_KEY = "DCP_SHARDING_INFO"
-"""The tag in which torch says where the chunks of a file start in their tensors."""
+"""The tag in which torch says where a file's chunks start in their tensors."""
 OFFSETS_KEY = "saved_offsets"
 TORCH_TAGS = frozenset({SHARDING_KEY, "DCP_VERSION"})
 MAX_RANK = 64
@@ -84,7 +84,7 @@ class NumberedShards(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the paths of the files."""
+        """The paths of the files."""
         return self.files
 
     def describe(self, options: ReadOptions) -> Description:

@@ -42,7 +42,7 @@ ITEM_BITS = {
     "I64": 64,
     "U64": 64,
 }
-"""Bits of one item of each dtype that it knows, in its order, which is that of alignment."""
+"""Bits of an item of each dtype of the reference library, in its order of alignment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -89,7 +89,7 @@ class ShardedModel(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the paths of the files that the index lists."""
+        """The paths of the files that the index lists."""
         return tuple(self._by_file())
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:

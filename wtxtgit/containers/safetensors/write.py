@@ -28,7 +28,7 @@ from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM_BITS}
-"""The dtype of each element that the reference library knows."""
+"""The dtype for each element that the reference library knows."""
 
 _RANKS = {dtype: rank for rank, dtype in enumerate(ITEM_BITS)}
 _DTYPES = {
@@ -49,7 +49,7 @@ _DTYPES = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
-"""The dtype of each of numpy's and ml_dtypes', by its name."""
+"""The dtype for each dtype of numpy and ml_dtypes, by name."""
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
 
@@ -88,7 +88,7 @@ def bounded_header(
     metadata: Mapping[str, str] | None,
     further: Mapping[str, Mapping[str, object]] | None = None,
 ) -> bytes:
-    """Return what `format_header` does, within the reference library's limit; else FormatError."""
+    """Return what `format_header` does; raises FormatError if it is too long for the library."""
     refuse_many(len(entries), MAX_TENSORS, "tensors", "header")
     header = format_header(entries, metadata, further)
     refuse_long(len(header) - SAFETENSORS_LENGTH_SIZE, MAX_HEADER, "header", "header")

@@ -41,7 +41,7 @@ MAX_ROWS = 1 << 28
 # The largest tar in bytes: file offsets are signed.
 MAX_FILE = (1 << 63) - 1
 MAX_LISTED = 5
-"""Names or numbers that a message lists."""
+"""The most names or numbers that a message lists."""
 
 Mask = npt.NDArray[np.bool_]
 

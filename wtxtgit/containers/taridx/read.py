@@ -41,7 +41,7 @@ _FIELDS = {
 HEADER = Struct("<" + "".join(_FIELDS.values()))
 MAJOR, MINOR = 1, 0
 CONTIGUOUS = 1
-"""The bit of flags that says that rows of a stem follow one another."""
+"""The bit of flags that says that the rows of each stem are adjacent."""
 ROW_LAYOUT = Struct("<HQQHIQ")
 """fid offset size extid crashid keyhash."""
 ROW_SIZE = ROW_LAYOUT.size
@@ -70,7 +70,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _EXTID_BITS = np.uint64(16)
 Numbers: TypeAlias = npt.NDArray[np.uint64]
 Keys: TypeAlias = tuple[Places, Numbers, Numbers]
-"""Places in the rows, and two numbers for each."""
+"""Places of rows, and two numbers for each."""
 
 
 @dataclass(frozen=True, slots=True)

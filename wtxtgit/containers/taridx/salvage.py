@@ -21,7 +21,7 @@ from wtxtgit.model.tensor import ReadOptions
 
 _COUNT_SIZE = 8
 _MOST_END = 2**63
-"""What a member of a tar has to end before."""
+"""The offset before which a member of a tar must end."""
 NOTES = (
     "nothing proves the rows: wtxtgit taridx verify compares them with the tars",
     "wtxtgit taridx build makes a new index from the tars",

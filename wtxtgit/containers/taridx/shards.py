@@ -43,7 +43,7 @@ __all__ = [
     "shard_order",
     "shards_of",
 ]
-"""What `containers.tar_index.TarIndexing` asks for."""
+"""These are the functions of `containers.tar_index.TarIndexing`."""
 
 # The most rows looked up for one name: a hostile index can have the same hash in every row.
 MAX_TRIED = 1000

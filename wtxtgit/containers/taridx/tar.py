@@ -26,12 +26,15 @@ SIZE = slice(124, 136)
 CHECKSUM = slice(148, 156)
 TYPE = 156
 SPARSE_EXTENDED, SPARSE_MORE = 482, 504
-"""Where a GNU sparse header, and a block of its map, say that a block of map follows."""
+"""Offsets of the flags that say that a further block of a GNU sparse map follows.
+
+The first is in the header, the second in each block of the map.
+"""
 WITHOUT_DATA = b"123456"
-"""Links, devices, directories, pipes: nothing follows, whatever their size says."""
+"""Links, devices, directories and pipes: no data follow, whatever size is stated."""
 OLD_FILE = 0
 FILES = "07S"
-"""Types of files, sparse ones too; beside them there is that of old tars."""
+"""Types of files, including sparse ones; old tars also use another one."""
 OTHERS = {
     "1": "a hard link",
     "2": "a symbolic link",
@@ -48,7 +51,7 @@ OTHERS = {
 GNU_SPARSE = ord("S")
 PAX = b"xX"
 OVERLAYS = b"xXgLK"
-"""Headers that speak of a later one."""
+"""Headers that describe a later one."""
 # Largest PAX header in bytes: it is read as a whole.
 MAX_PAX = 16 * 1024 * 1024
 # A PAX header is searched in this many blocks before its header: its records mostly take one.

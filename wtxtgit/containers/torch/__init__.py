@@ -7,11 +7,11 @@ from wtxtgit.containers.format import Format, Lazy, Opening
 from wtxtgit.containers.signatures import ZIP_MAGIC
 
 PICKLE = "data.pkl"
-"""The member, in the archive's own folder or in none, that makes a zip a torch file."""
+"""The member, in the archive's folder or in none, that makes a zip a torch file."""
 FIRST_MEMBERS = (PICKLE, ".format_version", "byteorder", "version")
-"""Members, in the archive's own folder, with which a torch file may start."""
+"""Members, in the archive's folder, with which a torch file may start."""
 PICKLE_MAGIC = b"\x80"
-"""How a pickle of protocol 2 and later starts, and so the torch files that are no zip."""
+"""How pickles of protocol 2 and later start, and so torch files that are not zips."""
 
 
 def _claims(opening: Opening) -> bool:

@@ -31,7 +31,7 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
 OPCODES = frozenset(b"\x80.cRb(ae)]}su\x8ft\x85\x86\x87NJKMG\x88\x89XUQ\x81hjqr\x8a")
-"""The opcodes of pickles that it reads."""
+"""The opcodes of pickles that a load with `weights_only` accepts."""
 _BY_MODULE = {
     "collections": ("OrderedDict", "Counter"),
     "torch.nn.parameter": ("Parameter",),
@@ -66,14 +66,14 @@ _BY_MODULE = {
     "torch.storage": ("TypedStorage",),
 }
 _PYTHON_2 = {"__builtin__": "builtins"}
-"""Modules that were renamed, as far as they matter here."""
+"""Modules with another name in Python 3, so far as they matter here."""
 _STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse", "torch.cuda.sparse")
 _TENSOR_SUFFIX = "Tensor"
 DATA_VERSION = ".data/version"
-"""Where torch looks first for the version."""
+"""The member in which torch first looks for the version."""
 FORMAT_VERSION = ".format_version"
 LEAST_VERSION, MOST_VERSION = 1, 10
-"""Versions of archives that torch reads; it writes 3, and later ones for a few operators."""
+"""Versions of archives that torch can read; it writes 3, and later ones for a few operators."""
 _NUMBER = re.compile(rb"[0-9]{1,9}\n?")
 _SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in names}
 

@@ -45,19 +45,19 @@ from wtxtgit.io.view import Buffer, hashed, mapped, pieces
 from wtxtgit.model.tensor import Entry, PackedBytes, ReadOptions, Tensor
 
 ID_DIGITS = 20
-"""Digits of each of the two numbers of a file's fingerprint."""
+"""Digits of each of the two numbers in a file's fingerprint."""
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B9
 FROM_LAYOUT = frozenset({ALIGNMENT, SERIALIZATION_ID})
-"""Members that say how the file is written, and which one it is."""
+"""Members that say how the file is written, or that identify it."""
 OUTSIDE = "../"
-"""What the names of members outside of the folder are shown with."""
+"""Prefix of shown names of members outside of the folder."""
 PICKLED = "pickle"
 ARRAY = "npy"
 # Bytes that are collected before they are hashed: most values are a few bytes long.
 FLUSH = 1 << 16
 _NUMBER = 8
-"""Bytes of a count or a number."""
+"""Size in bytes of a count or a number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,12 +209,12 @@ class DistributedCheckpoint(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the paths of the files that the metadata name."""
+        """The paths of the files that the metadata name."""
         return tuple(self.by_file)
 
     @cached_property
     def by_file(self) -> dict[str, list[tuple[Place, SavedItem]]]:
-        """Return what is saved in each file."""
+        """What is saved in each file."""
         files: dict[str, list[tuple[Place, SavedItem]]] = {}
         for place, item in self.metadata.items.items():
             files.setdefault(item.path, []).append((place, item))
@@ -313,7 +313,10 @@ class _OpenFiles:
         return file
 
     def value(self, place: Place) -> object:
-        """Return a value that is not a tensor, as plain data; otherwise its hash and globals."""
+        """Return a value that is not a tensor as plain data, else its hash and the globals in it.
+
+        For a value that can't be read, return the reason.
+        """
         try:
             file = self.file(place)
             one, pickle = file.at(place), file.archive(place).pickle

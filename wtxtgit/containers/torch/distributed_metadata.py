@@ -29,9 +29,9 @@ FIELD = ".metadata"
 METADATA = "torch.distributed.checkpoint.metadata"
 FILESYSTEM = "torch.distributed.checkpoint.filesystem"
 _SHARDED = "torch.distributed._shard.sharded_tensor.metadata"
-"""Where torch 2.0 and 2.1 have the properties of tensors."""
+"""The module with the properties of tensors in torch 2.0 and 2.1."""
 _HEAD = 128
-"""Bytes in which the name of the class stands."""
+"""The name of the class is within this many bytes."""
 # PROTO, an optional FRAME, and the class: an object's pickle starts with them.
 _START = re.compile(
     rb"\x80[\x02-\x05](?:\x95.{8})?(?:c|\x8c%c)%b(?:\n|\x94?\x8c\x08\x94?)Metadata"
@@ -66,7 +66,7 @@ _MOST_ATTRIBUTES = 16
 _MOST_TRANSFORMS = 8
 
 Place = tuple[str, tuple[int, ...] | None]
-"""The name of a tensor or value, and of a tensor's chunk where its first item is."""
+"""The name of a tensor or value; for a tensor's chunk also the index of its first item."""
 
 
 @dataclass(frozen=True, slots=True)

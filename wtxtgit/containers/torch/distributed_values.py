@@ -13,10 +13,10 @@ from wtxtgit.containers.torch.listing import MAX_TAG
 from wtxtgit.containers.torch.pickle_read import Dict, List, Pickle
 
 MAX_ITEMS = 64
-"""Parts of a value that is shown; a longer one is described."""
+"""The most parts of a value that is shown; a longer one is only described."""
 _LONGEST = 2**63
 OTHER = object()
-"""What stands for a value that is not shown."""
+"""Stands for a value that is not shown."""
 
 
 def plain(pickle: Pickle) -> object:

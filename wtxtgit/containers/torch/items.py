@@ -40,13 +40,13 @@ from wtxtgit.containers.torch.write import STORAGE_OF, UNTYPED_DTYPE, PickleWrit
 MAX_DICTS = 10_000
 MAX_DICT_DEPTH = 16
 FRAME = 0x95
-"""An opcode with the length of what follows: a pickle that has it gets no items."""
+"""An opcode with the length of what follows: pickles with frames get no items."""
 Mapped = Dict | CallResult
 """A dict, or an OrderedDict."""
 Path = tuple[str, ...]
-"""Keys that lead to a dict, as they are told apart."""
+"""Keys that lead to a dict, as told apart by `identity_of`."""
 Versions = dict[str, dict[str, int]]
-"""By module what is said of it: numbers by words."""
+"""For each module, the numbers in its metadata, by their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class TensorItem:
 
     @property
     def form(self) -> Hashable:
-        """Return everything that the pickle says of it, except the key of its storage."""
+        """What the pickle says of it besides its view, except the key of its storage."""
         return self.path, self.storage.device, self.requires_grad, self.as_parameter
 
 
@@ -85,7 +85,7 @@ class PickledItems:
 
     @property
     def storages(self) -> set[str]:
-        """Return the keys of the tensors' storages."""
+        """The keys of the tensors' storages."""
         return {item.storage.key for item in self.tensors.values()}
 
     def has_key(self, path: Path, key: str) -> bool:

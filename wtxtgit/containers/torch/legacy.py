@@ -32,7 +32,7 @@ from wtxtgit.model.tensor import Description, ReadOptions
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
 MAGIC_PICKLE = b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
-"""The magic as a pickle ends with it: LONG1, STOP."""
+"""The magic number as the end of a pickle: LONG1, the number, STOP."""
 PROTO = 0x80
 PROTO_SIZE = 2
 FRAME = 0x95

@@ -39,12 +39,12 @@ NAMES_A_BYTE = 64
 # Longest text in characters that becomes a tag in other formats.
 MAX_TAG = 4096
 ROOT_NAME = "tensor"
-"""What a tensor is called that is the whole value."""
+"""The name of a tensor that is the whole value."""
 UNTOLD_VALUE = "values that are not tensors"
 MAX_UNTOLD = 100
 
 _Counts = tuple[int, int, int]
-"""Tensors, other values, and values not walked again inside of themselves, so far."""
+"""Tensors, other values, and values that contain themselves, so far."""
 # Equal keys are recognised up to this many characters: one long key may be referred to any number
 # of times, and would be compared each time.
 MAX_COMPARED = 256
@@ -56,19 +56,19 @@ PARAMETERS = (
     Global(UTILS, "_rebuild_parameter_with_state"),
     Global(UTILS, "_rebuild_device_tensor_from_cpu_tensor"),
 )
-"""Calls whose first argument is the tensor; a fourth one is attributes."""
+"""Calls whose first argument is the tensor, and a fourth one, if any, its attributes."""
 STATE_OF_PARAMETER = 3
 QUANTIZER = 4
-"""Places of an attributes' dict, and of what a quantised tensor is quantised by."""
+"""Positions of a parameter's attributes, and of a quantised tensor's quantizer."""
 FROM_TYPE = (
     Global("torch._tensor", "_rebuild_from_type"),
     Global("torch._tensor", "_rebuild_from_type_v2"),
 )
-"""Calls of (function, class, arguments, state): the tensor is what the function gives."""
+"""Calls of (function, class, arguments, state): the tensor is what the function returns."""
 MODULE_METADATA = "_metadata"
-"""What torch keeps at a state dict: versions of modules."""
+"""Attribute of state dicts in which torch keeps the versions of modules."""
 Child = tuple[str | None, object]
-"""A value and its part of the path, None where its path is that of its parent."""
+"""A value and its part of the path, None if it has the path of its parent."""
 
 
 @dataclass(frozen=True, slots=True)

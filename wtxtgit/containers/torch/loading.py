@@ -23,14 +23,14 @@ from wtxtgit.containers.torch.views import (
 )
 
 ITEMS, LEGACY_ITEMS = 5, 6
-"""Items of the persistent id of a storage in a zip, and in a legacy file."""
+"""Number of items in the persistent id of a storage, in zips and in legacy files."""
 DEVICES = frozenset(
     {
         *("cpu", "cuda", "hip", "mps", "meta", "xpu", "hpu", "xla", "mtia", "maia", "ipu", "npu"),
         *("musa", "privateuseone", "lazy"),
     }
 )
-"""Kinds of devices that torch has without another package."""
+"""Kinds of devices that torch knows without another package."""
 _DEVICE = re.compile(r"([a-z0-9_]+)(?::[0-9]+)?")
 ARGUMENTS = {
     (UTILS, "_rebuild_tensor"): (4, 4),
@@ -58,9 +58,9 @@ REQUIRES_GRAD = {
     "_rebuild_parameter_with_state": 1,
 }
 WITHOUT_GRADIENT = ("int", "uint", "bool", "qint", "quint", "bits")
-"""How the names of dtypes start that can have no gradient."""
+"""Beginnings of the names of dtypes whose tensors can't have gradients."""
 UNTYPED = "uint8"
-"""The dtype of storages that have no class of their own."""
+"""The dtype of storages without a class for their dtype."""
 ORDERED_DICT = Global("collections", "OrderedDict")
 UNHASHABLE = (("collections", "OrderedDict"), ("collections", "Counter"))
 

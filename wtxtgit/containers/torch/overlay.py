@@ -28,7 +28,7 @@ MOST_PASSES = 64
 LEAST_COVERED = 1 << 26
 
 Steps = tuple[tuple[int, int], ...]
-"""Distances between items and how many there are, the largest first; in items."""
+"""Strides and numbers of items, the largest stride first; both count items."""
 
 
 @dataclass(frozen=True, slots=True)

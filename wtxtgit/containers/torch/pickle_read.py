@@ -40,7 +40,7 @@ FLOAT = Struct(">d")
 STOP = ord(".")
 LATIN_1 = "latin1"
 Load = Callable[[object, int], object]
-"""Gives the object for a persistent id, read at that offset; raises FormatError."""
+"""Returns the object for a persistent id, read at that offset; raises FormatError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Pickle:
 
 ENCODE = Global("_codecs", "encode")
 BYTES = (Global("__builtin__", "bytes"), Global("builtins", "bytes"))
-"""How protocol 2 has bytes: a text to be encoded, or a call without arguments."""
+"""How bytes are written in protocol 2: a text to be encoded, or a call without arguments."""
 
 
 def parse(
@@ -497,10 +497,10 @@ _STEPS: dict[int, _Step] = {
         b"Q": _PickleMachine.persistent,
     }.items()
 }
-"""All opcodes that are read but STOP, and what each does."""
+"""What each supported opcode does, except STOP."""
 
 _COUNTS = [VALUE // 2] * 256
-"""What an opcode counts, most of them as a number or a reference to what is there."""
+"""The cost of each opcode; most make a number, or a reference to something that exists."""
 for _opcodes, _amount in (
     (b"UTX\x8c\x8dCB\x8e\x96", VALUE),  # texts and bytes
     (b"qr\x94", VALUE + VALUE // 2),  # memo entries

@@ -56,9 +56,9 @@ EXPANDED = "with its repeated items it is over the limit"
 
 
 _FLIPPED = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
-"""numpy's words for what torch conjugates and negates when it is read."""
+"""numpy's dtypes for numbers that torch conjugates or negates on reading."""
 _NUMPY_RANK = 32
-"""Dimensions that arrays of every numpy can have."""
+"""The most dimensions that arrays can have in all versions of numpy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -311,7 +311,7 @@ class StorageBytes:
 
 
 Find = Callable[[Storage], StorageBytes | str]
-"""Gives a storage's bytes, or why there are none."""
+"""Returns a storage's bytes, or the reason why there are none."""
 
 
 def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "little") -> Tensor:

@@ -251,7 +251,10 @@ def _changed(
     contents: Mapping[int, NewContent],
     options: ReadOptions,
 ) -> list[ChangedMember]:
-    """Return the members that new contents change; each is combined once to see that it can be."""
+    """Return the members that new contents change.
+
+    The bytes of each are produced once, for its CRC-32 and to see that they can be.
+    """
     touched = {
         place.member.entry: place.member
         for place in (written.places[number] for number in contents)
@@ -271,9 +274,9 @@ def _changed(
 def _larger(
     written: _FittingFile, changed: list[ChangedMember], options: ReadOptions
 ) -> tuple[list[ChangedMember], dict[int, list[NewMember]]]:
-    """Return the changed members of a file to which something is added, and new storages.
+    """Return the changed members of a file to which something is added, and its new storages.
 
-    These come after the last storage, which is identified by its entry.
+    The storages are by the entry of the member that they follow: the last storage, or the pickle.
     """
     container = written.file.container
     pickle, keys = container.pickle_member, _new_keys(container)
@@ -330,7 +333,7 @@ def _fingerprint(
     changed: Sequence[ChangedMember],
     added: Mapping[int, Sequence[NewMember]] | None = None,
 ) -> list[ChangedMember]:
-    """Add torch's own fingerprint of all members, computed anew if it was right."""
+    """Return a change of torch's own fingerprint of all members, if it was right and changes."""
     member = container.member(SERIALIZATION_ID)
     size = 2 * contents.ID_DIGITS
     if member is None or member.size != size:

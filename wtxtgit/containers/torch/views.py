@@ -38,7 +38,7 @@ STORAGES = {
     "UntypedStorage": "uint8",
     "_UntypedStorage": "uint8",
 }
-"""The dtype of each storage class."""
+"""The dtype for each storage class."""
 
 ELEMENTS = {
     "float64": "f64",
@@ -80,7 +80,7 @@ SIZES = {
     "quint2x4": 1,
     **{f"{sign}int{bits}": 1 for sign in ("", "u") for bits in range(1, 8)},
 }
-"""Bytes of one item of each dtype, of one byte of those that are packed."""
+"""Size in bytes of an item of each dtype; for packed dtypes of the byte that holds several."""
 
 PACKED = {"quint4x2": 2, "quint2x4": 4}
 """Items in a byte of each packed dtype: shapes count items, storages bytes."""
@@ -94,11 +94,11 @@ MAX_SIZE = 2**63 - 1
 MAX_KEY = 1024
 REBUILT_DTYPE = {"_rebuild_tensor_v3": 6}
 REBUILT_METADATA = {"_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
-"""Places of the arguments that some ways of rebuilding have after the first four."""
+"""Positions of the arguments dtype and metadata, in the calls that have them."""
 REBUILD = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_qtensor")
 REBUILD_META = "_rebuild_meta_tensor_no_storage"
 VIEW_BITS = ("conj", "neg")
-"""Metadata by which a tensor's values are not those of its storage."""
+"""Metadata that make a tensor's values differ from those in its storage."""
 NO_STORAGE = "a tensor on the meta device has no storage"
 
 

@@ -27,7 +27,7 @@ UNTYPED_DTYPE = STORAGES["UntypedStorage"]
 # Items that are set at a time, as by Python's own pickler.
 BATCH = 1000
 STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
-"""The storage class of each dtype that has one."""
+"""The storage class for each dtype that has one."""
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 FOLDER = "archive/"
 FORMAT_VERSION = (".format_version", b"1")

@@ -45,10 +45,10 @@ _STYLE = ZipStyle(
     always_zip64=True,
 )
 COMPRESSIONS = ("none",)
-"""What chunks can be stored with."""
+"""How members can be stored."""
 LOCAL_CRC32 = 14
 ENTRY_CRC32 = 16
-"""Where the CRC-32 stands in a local header, and in an entry of the directory."""
+"""Offsets of the CRC-32 in a local header, and in an entry of the directory."""
 
 
 def new_member(

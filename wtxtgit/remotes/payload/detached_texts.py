@@ -62,7 +62,7 @@ def standing(repo: Repository, texts: Iterable[DetachedText]) -> Iterator[Detach
 def of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> Iterator[DetachedText]:
     """Yield the texts in a commit's tree, at paths or in folders from the top level.
 
-    None means all.
+    Without `paths` these are all texts.
     """
     return of_blobs(repo, blobs_of_tree(repo, revision, paths))
 

@@ -52,7 +52,7 @@ def fetch_payload(
     EnvironmentFailure if packs can't be written.
     """
     wanted = list(texts)
-    # What the index alone says is here is not fetched.
+    # Otherwise a chunk that only a wrong file `index` lists would not be fetched.
     store.prove()
     before = _count_lacking(store, wanted)
     fetch: PayloadFetch | None = None

@@ -209,7 +209,7 @@ def _drop(path: Path) -> None:
 def _sweep(folder: Path) -> None:
     """Remove what was fetched long ago and never read.
 
-    Sooner, git's temporary files of killed processes.
+    Temporary files that killed git processes left are removed sooner.
     """
     now = clock.now()
     for path in (*folder.glob("??/*"), *folder.glob("pack/*")):

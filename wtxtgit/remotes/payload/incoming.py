@@ -134,7 +134,7 @@ class IncomingPacks:
 
     def _looked(self) -> PackFolder:
         found = PackFolder(self._folder, is_own=False, shared=self._own.shared)
-        # It has no index, whoever put one there.
+        # We write no file `index` here, so one that stands there is not used.
         found.prove()
         return found
 

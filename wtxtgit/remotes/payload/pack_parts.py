@@ -71,9 +71,9 @@ def store_part(folder: PackFolder, part: PackPart, given: Iterable[Buffer]) -> s
 
 
 def _joined_gaps(ordered: Sequence[ChunkEntry]) -> frozenset[int]:
-    """Return where gaps begin that are fetched along with their neighbours.
+    """Return where those gaps begin that are fetched along with their neighbours.
 
-    The smallest gaps first.
+    These are the smallest ones, as many as `_WASTE` allows.
     """
     gaps = sorted(
         (after.place - (before.place + before.length), before.place + before.length)

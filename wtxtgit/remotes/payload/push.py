@@ -29,7 +29,8 @@ from wtxtgit.store.writer import NewPack
 
 _ENOUGH = 1024 * 1024
 """Bytes of a pack from which on it ends with a text."""
-# Or at least this fraction of the text's payload: smaller packs suit versions of which 1% changed.
+# Or from one part in this many of the text's payload on, if that is less: then even the pack of a
+# version of which 1% changed ends with its text.
 _LITTLE = 200
 _LEAST = 32 * 1024
 """Bytes that are not worth a pack of their own."""
@@ -138,7 +139,7 @@ class _Sender:
                 if all(self.send(base, entry.depth - 1) for base in entry.bases):
                     self._add(pack, entry)
                     return True
-        # The index of a store may not tell of it.
+        # The file `index` of a store may be wrong, and lack the chunk.
         is_more = [folder.prove() for folder in self._folders]
         return any(is_more) and self.send(name, most_depth)
 

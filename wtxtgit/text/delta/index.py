@@ -30,7 +30,7 @@ from wtxtgit.text.verify import chunk_problems, diagnose, mismatch
 VERSION = b"WTXT-DELTA 2 "
 LAST_LINE = b"enddelta\n"
 MAX_REMOVED = 250_000
-"""Arrays that one delta removes."""
+"""The most arrays that one delta may remove."""
 
 _FIRST = re.compile(re.escape(VERSION) + rb"base_sha256_all=([0-9a-f]{64})\n")
 _NAME = rb"([A-Za-z0-9_]+)\n"

@@ -131,7 +131,10 @@ def _steps(base: DeltaSide, target: DeltaSide) -> Iterator[DeltaStep]:
 
 
 def _same_cut(old: SideArray, new: SideArray) -> bool:
-    """Whether both arrays have the same dtype and shape and are cut into the same chunks."""
+    """Whether both arrays have the same dtype and shape and are cut into the same chunks.
+
+    Raises TextError "structure" if only the old one has an `idx` line.
+    """
     if (old.claim.dtype, old.claim.shape) != (new.claim.dtype, new.claim.shape):
         return False
     if new.rows is None and old.rows is not None:

@@ -30,9 +30,9 @@ from wtxtgit.text.verify import blocks_of, decoded
 from wtxtgit.text.write import TextWriter
 
 Raw = Callable[[], memoryview]
-"""Gives a block's bytes; may run on any thread."""
+"""Returns a block's bytes; may run on any thread."""
 Text = Callable[[], Buffer]
-"""Gives a block's text; may run on any thread."""
+"""Returns a block's text; may run on any thread."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

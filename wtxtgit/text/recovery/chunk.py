@@ -1,4 +1,4 @@
-"""Repairing one damaged chunk of a text from its own check characters and hashes.
+"""Mending one damaged chunk of a text from its own check characters and hashes.
 
 The bytes between a `ch` line and its `endch` are read as lines, however they are broken or joined.
 Lines with wrong parity or spelling have candidate changes; the effect of a single wrong character
@@ -32,11 +32,11 @@ from wtxtgit.text.recovery.syndromes import U1, U4
 _WHITE = re.compile(rb"\s+")
 
 NEAR = 2
-"""A hash of which at most so many digits are off is that hash, with wrong characters in it."""
+"""A claimed hash that differs in at most this many digits is taken for the computed one."""
 LARGEST = 256 * 1024
-"""Bytes of a chunk up to which a wrong character is looked for in lines that look right."""
+"""Largest chunk, in bytes, in which lines that look right are searched for a wrong character."""
 MOST_PROOFS = 20_000
-"""Most contents of a chunk whose SHA-256 is computed in a search."""
+"""The most candidates for a chunk's content whose SHA-256 is computed in one search."""
 # The most sets of changes in one half of a search.
 _MOST_SETS = 1 << 20
 # With more sets in a search, a CRC-32C with a wrong digit would match by chance.
@@ -61,12 +61,15 @@ class ChunkClaim:
     crc32c: str | None
 
     def proves(self, raw: Buffer) -> bool:
-        """Whether the chunk's SHA-256 is that of these bytes."""
+        """Whether bytes have the chunk's size and SHA-256.
+
+        Up to `NEAR` digits of the claimed SHA-256 may be wrong.
+        """
         return len(raw) == self.size and is_near(sha256(raw).hexdigest(), self.sha256)
 
 
 def is_near(computed: str, claimed: str | None) -> bool:
-    """Whether a claimed hash equals the computed one except for one or two digits."""
+    """Whether a claimed hash is the computed one, with at most `NEAR` digits that differ."""
     if claimed is None or len(claimed) != len(computed):
         return False
     # Then one of three parts is unchanged. Called millions of times, mostly for another hash.
@@ -236,9 +239,9 @@ class _DamagedChunk:
         self._claim = claim
         self._last = len(lines) - 1
         self._sextets = np.zeros((len(lines), LINE_BASE64), dtype=np.uint8)
-        """What stands on each line; 0 where that is no base64 character."""
+        """The sextets of each line; 0 for a character that is not base64."""
         self._flagged: dict[int, LineState] = {}
-        """The lines on which something is off."""
+        """The lines that show a fault."""
         for number, line in enumerate(lines):
             state = LineState.of(line, self._length(number))
             self._sextets[number, : len(state.sextets)] = state.sextets

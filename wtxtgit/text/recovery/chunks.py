@@ -1,4 +1,4 @@
-"""Finding the chunks of a damaged text's arrays: intact, repaired, healed from elsewhere, or lost.
+"""Finding the chunks of a damaged text's arrays: intact, mended, healed or lost.
 
 A chunk counts only with bytes that match its SHA-256. If that can't be read, its CRC-32C makes the
 bytes likely, and the array's own SHA-256 has to prove them.
@@ -39,9 +39,9 @@ from wtxtgit.text.recovery.pieces import (
 
 _HEX = frozenset("0123456789abcdef")
 _MOST_SPARE = 16_384
-"""Lines of damaged chunks that may belong to another one."""
+"""The most lines of damaged chunks that are tried in other chunks."""
 _MOST_SEARCHED = 64
-"""Chunks for which the searches that take long are made."""
+"""The most chunks for which slow searches are made."""
 
 
 class OtherCopies(Protocol):
@@ -58,7 +58,7 @@ class OtherCopies(Protocol):
 
 
 def settle(arrays: Sequence[ArrayPieces], table: SlotTable, heal: OtherCopies | None) -> None:
-    """Find the bytes of all chunks: as they stand, else repaired, else from elsewhere."""
+    """Find the bytes of all chunks: as they stand, else mended, else from elsewhere."""
     for array in arrays:
         for slot in array.slots:
             _take_intact(slot, table)
@@ -119,7 +119,7 @@ _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
 
 
 class _Mending:
-    """Repairs chunks of a text; results are kept in a spool, of at most `nbytes` bytes."""
+    """Mends chunks of a text; results are kept in a spool, of at most `nbytes` bytes."""
 
     def __init__(self, table: SlotTable, nbytes: int) -> None:
         self._table = table
@@ -136,7 +136,7 @@ class _Mending:
             self._spool.close()
 
     def mend_all(self, slots: Iterable[Slot], way: _Way) -> None:
-        """Repair those chunks that a method can repair."""
+        """Mend those chunks that a method can mend."""
         for slot in slots:
             for chunk in slot.found:
                 start, end = chunk.body

@@ -1,7 +1,7 @@
-"""Repairing the chunks of a damaged delta, in their places.
+"""Mending the chunks of a damaged delta, in their places.
 
 What a delta's other lines say can only be proved with base and target (`docs/spec/delta.md`): these
-lines stay unchanged, and the delta counts as repaired only if `check` finds nothing wrong with it.
+lines stay unchanged, and the delta counts as mended only if `check` finds nothing wrong with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wtxtgit.text.recovery.reading import read
 def mended(
     text: bytes, heal: OtherCopies | None = None
 ) -> tuple[bytes | None, list[ArrayPieces], list[str]]:
-    """Return the repaired delta (None if not all of it exists), its blocks, and their names."""
+    """Return the mended delta (None if not all of it exists), its blocks, and their names."""
     found = read(memoryview(text))
     table = SlotTable(memoryview(text))
     # A block has only some of an array's chunks, each by itself.

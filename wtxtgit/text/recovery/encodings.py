@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from wtxtgit.io.view import PIECE
 
 _NEAR = 64 * 1024
-"""Bytes of a text's start in which it shows how all of it is encoded."""
+"""Only this many bytes at a text's start are searched for signs of how all of it is encoded."""
 
 
 def _first(blank: bytes) -> bytes:
@@ -125,7 +125,7 @@ def is_foreign(near: bytes) -> bool:
 
 _ESCAPE = b"\x1b"
 OVERLAP = _LONGEST_FOREIGN
-"""Bytes of a piece that are looked at together with those of the next one."""
+"""The end of a piece that is examined again with the next one, in bytes."""
 
 
 def from_wide(text: bytes) -> bytes:

@@ -35,7 +35,7 @@ class FoundChunk:
     crc32c: str
     body: tuple[int, int]
     has_line: bool = True
-    """Whether there is a `ch` line, however broken."""
+    """Whether there is a `ch` line, however damaged."""
 
 
 @final
@@ -145,13 +145,13 @@ class ChunkPlaces:
 
     def __init__(self, ixs: NDArray[np.int64]) -> None:
         self.last = int(ixs.max(initial=-1))
-        """The highest number, -1 without a chunk."""
+        """The highest number; -1 if there are no chunks."""
         is_plain = bool(np.array_equal(ixs, np.arange(len(ixs))))
         order = None if is_plain else np.argsort(ixs, kind="stable")
         self._order = order
         self._ixs = None if order is None else ixs[order]
         self.count = len(ixs) if self._ixs is None else len(np.unique(self._ixs))
-        """How many numbers there are."""
+        """How many different numbers there are."""
 
     def of(self, ix: int) -> Sequence[int]:
         """Return the places of the chunks with a number, in order."""

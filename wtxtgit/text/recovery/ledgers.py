@@ -27,7 +27,7 @@ _STARTS = {
 
 
 def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
-    """Return the original of a damaged ledger, None if it can't be proved, and what was lost."""
+    """Return the original of a damaged ledger, None if it can't be proved; and what isn't kept."""
     # One by one: a list of very many would take more memory than the text.
     rest = (line.removesuffix(b"\n") for line in BytesIO(text))
     first = next(rest, b"")

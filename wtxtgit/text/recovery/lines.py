@@ -33,11 +33,11 @@ _HEX = _DIGITS + b"abcdef"
 KEYS = (b"arr name=", b" dtype=", b" shape=", b" order=C bytes=", b" sha256=", b" hmac=", b" salt=")
 _META_KEYS = (b"meta schema=", b" gen=", b" ts=", b" build=", b" endian=LE host=", b" cuda=")
 _MOST_SHAPE = 256
-"""Characters of a shape in which a wrong one is looked for: as many spellings are as long."""
+"""A wrong character is searched in shapes of up to this many characters: each gives candidates."""
 _MOST_FACTOR = 1024
-"""Dimensions that are tried: one of two factors is no larger."""
+"""Dimensions that are tried: the smaller one of two factors is at most this."""
 _MOST_LINE = 8192
-"""Bytes of a line in which keys with wrong characters are looked for."""
+"""Keys with wrong characters are searched in lines of up to this many bytes."""
 _ROOT_KEYS = (b"root sha256_all=", b" merkle_prev=", b" merkle_this=", b" fastxor=")
 
 
@@ -183,7 +183,11 @@ def _names(name: bytes) -> Iterator[str]:
 
 
 def hashes(digits: bytes, count: int) -> Iterator[bytes]:
-    """Yield what a hash of `count` digits may have been: as it is, or with one digit changed."""
+    """Yield what a hash of `count` digits may have been.
+
+    That is zeros if it nearly is, else the hash as it stands if it can be read, else each way to
+    change one digit.
+    """
     # No HMAC is nearly all zeros by chance.
     if len(digits) == count and distance(digits, b"0" * count) <= NEAR:
         yield bytes(count // 2)
@@ -203,7 +207,10 @@ def near_zeros(value: bytes) -> bytes:
 
 
 def _spellings(value: bytes, alphabet: bytes) -> Iterator[bytes]:
-    """Yield a value with one character changed: first those that can't be right, else any."""
+    """Yield a value with one character changed: the one that can't be right, else any.
+
+    Nothing if several can't be right.
+    """
     off = [at for at, character in enumerate(value) if character not in alphabet]
     if len(off) > 1:
         return
@@ -287,7 +294,10 @@ def previous(prev: str) -> Iterator[bytes]:
 
 
 def _plain(meta: Meta) -> Meta:
-    """Replace host and cuda by clean's values if they are nearly those, and the rest is clean's."""
+    """Replace host and cuda by clean's values if they are nearly those.
+
+    Only if gen, ts and build are clean's, too: no hash covers host and cuda.
+    """
     if (meta.gen, meta.ts, meta.build) != (_USUAL.gen, _USUAL.ts, _USUAL.build):
         return meta
     host = _USUAL.host if _is_like(meta.host, _USUAL.host) else meta.host

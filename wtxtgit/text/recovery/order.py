@@ -1,4 +1,4 @@
-"""Repairing a chunk whose lines are intact but reordered, or of which some are missing."""
+"""Mending a chunk whose lines are intact but reordered, or of which some are missing."""
 
 from __future__ import annotations
 

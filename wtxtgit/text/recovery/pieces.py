@@ -54,7 +54,7 @@ _NOTHING = memoryview(b"")
 class SlotTable:
     """The states of all chunks of a text, as columns: see `FoundChunks`.
 
-    The bytes of an intact chunk are its lines in `text`, those of a repaired one mostly at a place
+    The bytes of an intact chunk are its lines in `text`, those of a mended one mostly at a place
     of `mended`; all others are `given`, with their source.
     """
 
@@ -68,7 +68,7 @@ class SlotTable:
         self.mended: Windows | None = None
         self.given: dict[int, tuple[ByteView, str | None]] = {}
         self.left = _LEAST_MISSING + len(text) // _MISSING_BYTES
-        """How many more chunks may be wanted of which nothing is there."""
+        """How many more missing chunks may be added to arrays, over the whole text."""
 
     def add(self, count: int) -> int:
         """Add `count` more chunks, which are lost so far; returns the first one's place."""
@@ -119,7 +119,7 @@ class Slots(Sequence["Slot"]):
 
     @property
     def lost(self) -> Iterator[Slot]:
-        """Yield the slots without bytes."""
+        """The slots without bytes."""
         states = self.table.states
         return (Slot(self, n) for n in range(self.size) if states[self.first + n] == _LOST)
 
@@ -212,7 +212,7 @@ class Slot:
         return raw
 
     def keep(self, where: int, state: ChunkState, *, proved: bool) -> None:
-        """Record that its bytes are at a place of the text, or of the repaired chunks."""
+        """Record that its bytes are at a place of the text, or of the mended chunks."""
         self._put(state, where, proved=proved)
 
     def put(
@@ -246,7 +246,7 @@ class ArrayPieces:
     nbytes: int | None = None
     chunk_size: int = 0
     sha256: bytes | None = None
-    """Of all its bytes, where they are there."""
+    """The SHA-256 of all its bytes, if these exist."""
 
     @property
     def is_whole(self) -> bool:
@@ -468,7 +468,7 @@ def healed_array(
 
 
 def _size_of(chunks: Iterable[FoundChunk]) -> int | None:
-    """Return the size of a chunk by its `ch` line, where `len` and `lines` must agree."""
+    """Return a chunk's size from the first `ch` line whose `len` and `lines` agree; else None."""
     for chunk in chunks:
         if chunk.size is not None and chunk.lines in (None, grammar.line_count(chunk.size)):
             return chunk.size

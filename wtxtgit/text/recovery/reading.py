@@ -30,7 +30,7 @@ _LF, _SPACE = b"\n "
 _LEAST, _BYTE = 48 * 2**20, 2
 _ARRAY, _CHUNK = 1950, 450
 _MOST_LINE = 64 * 1024
-"""Bytes of a damaged line that are looked through for its end."""
+"""The end of a damaged line is searched within this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ _NEXT = {
     for name, kind in _KINDS.items()
 }
 _HASH_PLACES = {b" sha256=": 0, b" hmac=": 72, b" salt=": 142}
-"""Where the keys of an `arr` line's hashes stand from the first one on."""
+"""Positions of the keys of an `arr` line's hashes, counted from the first key."""
 _HASH_KEYS = re.compile(b"|".join(_HASH_PLACES))
 _MOST_KEYS = 64
 _BEHIND_CHUNK = re.compile(rb"endch\n|endarr\n|ch ix=|arr name=|audit |endwtxt")
 _LONGEST_BEHIND = 9
-"""Bytes of the longest of these."""
+"""Length in bytes of the longest of these."""
 # The content of a `ch` line except its variable fields.
 _CH_HEAD = b"ch ix=000000 off=000000000000 len="
 _CH_FIELDS = (b" sha256=", b" crc32c=", b" b64=on width=76 lines=")
@@ -90,13 +90,13 @@ _CH_EXACT = re.compile(
     rb"crc32c=([0-9a-f]{8}) b64=on width=76 lines=([0-9]{1,12})\n"
 )
 _MOST_WRONG = 8
-"""Wrong characters of a `ch` line's fixed parts, or of the ends of others."""
+"""The most wrong characters in a `ch` line's fixed parts, or in the ends of other lines."""
 _LONGEST_START = 32
 _SPELLED = np.array(
     [list(kind.start[:_LONGEST_START].ljust(_LONGEST_START, b"\0")) for kind in _KINDS.values()],
     np.uint8,
 )
-"""How each kind of line starts; behind the end of a start are zeros."""
+"""How each kind of line starts, padded with zeros."""
 # This many unknown lines are examined one by one; after that, blocks of this many bytes at once.
 _FEW = 4
 _LEAST_TOGETHER, _MOST_TOGETHER = 128, 4096
@@ -146,9 +146,9 @@ class _Reader:
         self._rows_line = b""
         self._left = _LEAST + _BYTE * len(text)
         self._no_chunk_before = 0
-        """Where lines end that stand behind no `ch` line and are no chunk's."""
+        """Where the search for a chunk without a `ch` line ended in vain."""
         self._ahead: dict[str, tuple[int, int | None]] = {}
-        """Of a kind up to where it was looked for the next line, and where that is, if there."""
+        """For each kind: how far its next line was searched, and where it is, None if nowhere."""
         self.found = FoundText()
 
     def read(self) -> None:

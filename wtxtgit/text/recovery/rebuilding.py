@@ -30,16 +30,16 @@ from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
 
 _MOST_HASHED = 4 * 1024**3
-"""Bytes that are hashed in looking for the spelling of lines, over all tries."""
+"""How many bytes are hashed, over all tries, in the search for the original lines."""
 _LINE_COST = 8192
-"""As so many bytes of it counts a line, which takes as long."""
+"""What a line adds to the bytes of a try: formatting it takes as long as hashing that many."""
 _MOST_OPTIONS = 256
-"""Spellings of one line that are tried where others are in doubt, too."""
+"""The most candidates for one line that are tried if other lines are in doubt, too."""
 _MOST_TRIES = 100_000
 _MOST_COMPARED = 1 << 18
-"""Pairs of names that are compared in looking for those that a wrong name may have been."""
+"""The most pairs of names compared in the search for the name that a wrong one was."""
 _FIRST = bytes(32)
-"""merkle_prev of a first generation."""
+"""The merkle_prev of a first generation."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class PartialText:
     undone: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Arrays of the layout of which no line is left."""
+    """Arrays that the layout needs, and of which no line is left."""
     snapshot: Snapshot | None = None
 
 
@@ -100,7 +100,7 @@ def recover_plain(
 def _with_missing(
     arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: OtherCopies
 ) -> list[ArrayPieces]:
-    """Add the arrays with a missing name that another place has, in the order of names.
+    """Return the arrays and those with a missing name that another place has, ordered by name.
 
     Only the root shows whether they are the ones that were lost.
     """
@@ -128,7 +128,7 @@ class _Search:
         self._compared = 0
         self._nearest: dict[str, list[tuple[int, str]]] = {}
         self._likely: list[grammar.ArrayLine] = []
-        """What the `arr` line of each array most likely was."""
+        """The likeliest `arr` line of each array."""
 
     def snapshot(self) -> Snapshot | None:
         """Return the snapshot that matches the text's hashes, None if there is none."""
@@ -176,7 +176,7 @@ class _Search:
 
     @cached_property
     def _free(self) -> list[str]:
-        """Return the names of the layout's arrays that no array has, in order."""
+        """The names of the layout's arrays that no array has, in order."""
         return sorted(self._wanted.difference(self._standing))
 
     @cached_property
@@ -191,7 +191,7 @@ class _Search:
         for number, name in enumerate(names):
             if self._free and name != LAYOUT_ARRAY and name not in self._wanted:
                 near = self._near(name)
-                # Prefer the nearest one: names of layers differ in one digit.
+                # Only if no other is as near: names of layers differ in one digit.
                 if near and (len(near) == 1 or near[0][0] < near[1][0]):
                     names[number] = near[0][1]
         return names
@@ -215,7 +215,11 @@ class _Search:
         return self._nearest[name]
 
     def _find_layout(self) -> tuple[int | None, Layout | None]:
-        """Return the array that is the layout, even if its name has a wrong character."""
+        """Return the number of the array that is the layout, and the layout; None if there is none.
+
+        An array counts whose `arr` line is missing, or whose name is `_layout` but for a few wrong
+        characters.
+        """
         for number, array in enumerate(self._arrays):
             name = self._stand[number]
             is_likely = len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name)

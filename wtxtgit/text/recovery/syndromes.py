@@ -41,7 +41,7 @@ def of_bytes(rows: U1) -> U4:
 
 
 def followed(syndromes: U4, nbytes: int) -> U4:
-    """Return the syndromes of the same changes `nbytes` bytes before the end."""
+    """Return the syndromes of the same changes `nbytes` bytes further from the end."""
     power = 0
     while nbytes:
         if nbytes & 1:

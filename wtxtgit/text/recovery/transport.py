@@ -63,7 +63,7 @@ _MOST_TRANSPORTS = 4
 # How many places are tried for the first line: one may be in what precedes the text.
 _MOST_FIRST_LINES = 4
 _NEAR = 64 * 1024
-"""Bytes of a text's start in which marks of a transport show."""
+"""Only this many bytes at a text's start are searched for marks of a transport."""
 AROUND = "text before and after"
 _QUOTING, _INDENTATION = "marks of quoting", "indentation"
 _ON_EACH_LINE = (
@@ -249,7 +249,7 @@ def _without(mark: _Mark, plain: bytes) -> bytes:
 def _is_on_most(mark: _Mark, plain: bytes) -> bool:
     """Whether a pattern matches on most lines.
 
-    On a few lines it is damage, which their chunks can repair.
+    On a few lines it is damage, which their chunks can mend.
     """
     # The number of nonempty lines, judged by consecutive LFs.
     lines = plain.count(b"\n") - plain.count(b"\n\n")
@@ -286,7 +286,7 @@ _LINE = 80
 
 
 def with_surroundings(text: ByteView) -> ByteView:
-    """What `undone` gives, with what stands before and after: it may be another copy."""
+    """Return what `undone` gives, with what stands before and after: it may be another copy."""
     return memoryview(_undone(bytes(text))[0])
 
 
