@@ -53,6 +53,8 @@ def test_results_are_a_line_and_a_table() -> None:
         shown = result._repr_html_()
         assert shown.count("<table>") == shown.count("</table>") == 1
         assert "<script>" not in shown
+        # As pandas has it (display.html.use_mathjax): names are no formulas.
+        assert shown.startswith("<div class='tex2jax_ignore mathjax_ignore'>")
         assert "\x1b" not in shown
     assert (
         "12 items of 12 became NaN" in wtxtgit.diff("a.safetensors", "b.safetensors")._repr_html_()

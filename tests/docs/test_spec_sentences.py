@@ -14,19 +14,24 @@ import pytest
 import wtxtgit
 from tests.data import case_named
 from tests.docs.pages import lines
+from tests.kit import Repo
 from tests.text.deltas import applied, made
 from tests.text.edge_texts import ALICE, Arr, Text, crc32c, file_text
 from tests.text.moved import BEGAN, BOB, Chain, at
+from wtxtgit.chain.reader import ChainReader
 from wtxtgit.containers import any_format
 from wtxtgit.containers.ranges import cut, part
 from wtxtgit.errors import TextError
 from wtxtgit.filter.clean import clean
+from wtxtgit.git.blobs import BlobReader
 from wtxtgit.model.array import ArrayNames
+from wtxtgit.report.audit import UNTRUSTED
 from wtxtgit.text import ledger
 from wtxtgit.text.verify import TextReport, verify
 
 WTXT, CONTAINERS = "docs/spec/wtxt.md", "docs/spec/containers.md"
 DELTA, LEDGER = "docs/spec/delta.md", "docs/spec/ledger.md"
+TRUST = "docs/spec/trust.md"
 A, B = Arr("a", bytes(range(200))), Arr("b", bytes(range(100, 200)))
 
 
@@ -173,6 +178,29 @@ class TestDeltas:
         delta = made(base.bytes, Text((replace(A, raw=b"x" * 200), c)).bytes, plain=True)
         result = applied(base.bytes, delta.replace(b"arr name=a\n", b"arr name=c\n"))
         assert wtxtgit.loads(result)["c"].tobytes() == b"x" * 200
+
+
+class TestAudits:
+    def test_which_errors_are_of_trust_alone(self) -> None:
+        kinds_of_trust = (
+            "4 if all errors are of the kinds `missing-signature`, `bad-signature`, "
+            "`untrusted-signer`, `signers-changed` and `bad-root`; otherwise 1."
+        )
+        says(TRUST, kinds_of_trust)
+        named = {word.strip("`,;") for word in kinds_of_trust.split() if word.startswith("`")}
+        assert named == UNTRUSTED
+
+    def test_a_large_file_in_the_place_of_a_ledger(
+        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        says(TRUST, "Nor can a file at such a path that is larger than a")
+        monkeypatch.setattr(ledger, "MAX_SIZE", 100)
+        oids = [repo.git("hash-object", "-w", "--stdin", stdin=b"x" * n) for n in (100, 101)]
+        with BlobReader(repo.repository) as blobs:
+            found = [ChainReader(blobs).ledger(b"m.wsum", oid.decode().strip()) for oid in oids]
+        assert found[0] is None
+        assert found[1] is not None
+        assert [problem.kind for problem in found[1].problems] == ["limit"]
 
 
 class TestLedgers:

@@ -164,6 +164,13 @@ class Sealed(Repo):
     def ledger(self, name: str = LEDGER, revision: str = "HEAD") -> bytes:
         return self.blob(name, revision)
 
+    def falsify_signature(self, name: str = LEDGER) -> None:
+        """Change a character of the last signature of a ledger, and stage it."""
+        before, sign, last = (self.path / name).read_bytes().rpartition(b"\nsign ")
+        other = b"A" if last[20:21] != b"A" else b"B"
+        self.write(name, before + sign + last[:20] + other + last[21:])
+        self.add(name)
+
     def add_signer(self, name: str) -> None:
         self.call("signers", "add", f"{name}@example.com", name)
         self.add(SIGNERS)

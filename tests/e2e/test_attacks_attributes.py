@@ -45,6 +45,15 @@ class TestOthers:
         attributes(base, f"{MODEL} {line}")
         assert_refused(base, at_once(base), *ALTERED, was=SECOND)
 
+    @pytest.mark.parametrize("line", ["ident", "-filter"])
+    def test_where_patterns_are_compared_without_case(self, base: Sealed, line: str) -> None:
+        attributes(base, f"{MODEL.upper()} {line}")
+        assert_refused(base, at_once(base), *ALTERED, was=SECOND)
+
+    def test_in_a_file_that_some_systems_open(self, base: Sealed) -> None:
+        stage(base, ".GitAttributes", f"{MODEL} ident\n".encode())
+        assert_refused(base, at_once(base), *ALTERED, was=SECOND)
+
     @pytest.mark.parametrize("line", [*ALTERING, "eol=crlf", "filter=lfs", "filter=evil"])
     def test_of_a_file_without_a_filter(self, base: Sealed, line: str) -> None:
         attributes(base, f"{DATA} {line}")

@@ -405,8 +405,10 @@ class TestDeletions:
         put_copy(deleted, SECOND, MODEL, MODEL)
         assert_refused(deleted, at_once(deleted), was=gone)
 
-    def test_sealed_and_the_content_taken_back_alone(self, deleted: Sealed) -> None:
-        stage(deleted, MODEL, text(2.0))
+    @pytest.mark.parametrize("content", [text(2.0), b""], ids=["old", "empty"])
+    def test_sealed_and_the_content_taken_back_alone(self, deleted: Sealed, content: bytes) -> None:
+        """Also of no bytes, which is what a deletion seals."""
+        stage(deleted, MODEL, content)
         assert_refused(deleted, at_once(deleted), "content-mismatch", was="deleted")
 
     def test_sealed_by_nobody_who_is_trusted(self, base: Sealed) -> None:

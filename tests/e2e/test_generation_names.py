@@ -96,9 +96,22 @@ def test_records_are_kept_of_the_side_that_one_is_of(generations: Sealed) -> Non
     assert staged.startswith(generations.ledger(revision="topic"))
 
 
-def test_a_branch_of_that_name_wins(generations: Sealed) -> None:
-    generations.git("branch", f"{MODEL}@latest", "HEAD~1")
-    found = generations.call("log", "--json", MODEL, f"{MODEL}@latest").report
+def test_what_is_a_revision_to_git_too(generations: Sealed) -> None:
+    """An audit of a tag that someone pushed would say nothing of the generation."""
+    name = f"{MODEL}@latest"
+    for kind in ("branch", "tag"):
+        generations.git(kind, name, "HEAD~1")
+        said = generations.call("audit", name, ok=(2,)).err
+        assert "a branch or tag, and a generation of another commit" in said
+        generations.git(kind, "-d", name)
+    generations.git("branch", name, "HEAD~1")
+    for revision, known in ((f"refs/heads/{name}", 2), (f"HEAD:{name}", 3)):
+        found = generations.call("log", "--json", MODEL, revision).report
+        assert len(found["generations"]) == known
+    generations.git("branch", "--force", name, "HEAD")
+    generations.call("audit", name)
+    generations.git("branch", "other@latest", "HEAD~1")
+    found = generations.call("log", "--json", MODEL, "other@latest").report
     assert len(found["generations"]) == 2
 
 
@@ -130,6 +143,12 @@ def test_a_file_of_that_name_wins(generations: Sealed, monkeypatch: pytest.Monke
 )
 def test_what_there_is_not(generations: Sealed, name: str, message: str) -> None:
     assert message in generations.call("verify", name, ok=(3, 5)).err
+
+
+def test_only_what_is_there_can_be_sealed(generations: Sealed) -> None:
+    assert "hint" not in generations.call("verify", "nothing@latest", ok=(3,)).err
+    generations.write("nothing", b"")
+    assert "seal --staged -- nothing" in generations.call("verify", "nothing@latest", ok=(3,)).err
 
 
 def test_a_name_below_the_top_level_is_as_gits(generations: Sealed) -> None:

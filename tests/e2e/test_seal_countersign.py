@@ -160,12 +160,7 @@ def test_an_unsigned_record(chain: Sealed) -> None:
 def test_a_false_signature_stays_false(chain: Sealed) -> None:
     chain.put(2.0)
     chain.seal(MODEL)
-    ledger = (chain.path / LEDGER).read_bytes()
-    at = ledger.rindex(b"\nsign ") + 40
-    chain.write(
-        LEDGER, ledger[:at] + (b"A" if ledger[at : at + 1] != b"A" else b"B") + ledger[at + 1 :]
-    )
-    chain.add()
+    chain.falsify_signature()
     said = countersign(chain, ok=(4,))
     assert f"{MODEL}: bad-signature: generation 2" in said.err
     assert f"wtxtgit seal --reseal -- {MODEL} continues without it" in said.err

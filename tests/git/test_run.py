@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,13 +83,47 @@ class _TerminatedHereError(Exception):
     pass
 
 
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """What is done in here is interrupted by a SIGTERM."""
+
+    def terminated(*_: object) -> None:
+        raise _TerminatedHereError
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        with pytest.raises(_TerminatedHereError):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _terminated_at(event: str, function: str) -> Iterator[None]:
+    """It is, once Python calls (`c_call`) or has called (`c_return`) a function written in C.
+
+    No child is left behind then.
+    """
+
+    def happened(_frame: object, what: str, called: object) -> None:
+        if what == event and getattr(called, "__name__", "") == function:
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    children = _CHILDREN.read_bytes()
+    try:
+        with _terminated():
+            sys.setprofile(happened)
+            yield
+    finally:
+        sys.setprofile(None)
+    assert _CHILDREN.read_bytes() == children
+
+
 @pytest.mark.parametrize("stdin", [b"", b"file\0"])
 def test_a_git_that_has_no_input_may_end_what_it_is_at(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdin: bytes
 ) -> None:
-    def terminated(*_: object) -> None:
-        raise _TerminatedHereError
-
     def communicate(self: subprocess.Popen[bytes], given: bytes) -> tuple[bytes, bytes]:
         if not stdin:
             gate.write_text("go on\n")
@@ -109,74 +144,37 @@ def test_a_git_that_has_no_input_may_end_what_it_is_at(
     repo.path.joinpath("file").write_text("content")
     asked = ("-z", "--stdin") if stdin else ("file",)
     env = {"GIT_TRACE2_EVENT": str(trace)}
-    before = signal.signal(signal.SIGTERM, terminated)
     try:
-        with pytest.raises(_TerminatedHereError):
+        with _terminated():
             run.call("update-index", "--add", *asked, cwd=repo.path, stdin=stdin, env=env)
     finally:
-        signal.signal(signal.SIGTERM, before)
         if stdin:
             gate.write_text("go on\n")
     assert (b'"event":"exit"' in trace.read_bytes()) == (not stdin)
 
 
 _CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
+_LISTS_CHILDREN = pytest.mark.skipif(
+    not _CHILDREN.exists(), reason="/proc has no children here: run it on Linux"
+)
 
 
-@pytest.mark.skipif(not _CHILDREN.exists(), reason="/proc has no children here: run it on Linux")
+@_LISTS_CHILDREN
 @pytest.mark.parametrize("start", [run.call, run.GitStream])
 def test_a_signal_while_git_starts_leaves_none_behind(
     repo: Repo, start: Callable[..., object]
 ) -> None:
-    def terminated(*_: object) -> None:
-        raise _TerminatedHereError
-
-    def just_started(_frame: object, event: str, called: object) -> None:
-        if event == "c_return" and getattr(called, "__name__", "") == "fork_exec":
-            sys.setprofile(None)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def interrupted() -> None:
-        sys.setprofile(just_started)
+    with _terminated_at("c_return", "fork_exec"):
         start("cat-file", "--batch", cwd=repo.path)
 
-    children = _CHILDREN.read_bytes()
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        with pytest.raises(_TerminatedHereError):
-            interrupted()
-    finally:
-        sys.setprofile(None)
-        signal.signal(signal.SIGTERM, before)
-    assert _CHILDREN.read_bytes() == children
 
-
-@pytest.mark.skipif(not _CHILDREN.exists(), reason="/proc has no children here: run it on Linux")
+@_LISTS_CHILDREN
 def test_a_signal_while_a_stream_ends_leaves_none_behind(repo: Repo) -> None:
     """It would go on writing into a folder that is removed meanwhile."""
-
-    def terminated(*_: object) -> None:
-        raise _TerminatedHereError
-
-    def is_waited_for(_frame: object, event: str, called: object) -> None:
-        if event == "c_call" and getattr(called, "__name__", "") == "waitpid":
-            sys.setprofile(None)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def interrupted() -> None:
-        # It does not end when its input does.
-        with run.GitStream("-c", "alias.x=!exec sleep 1000", "x", cwd=repo.path):
-            sys.setprofile(is_waited_for)
-
-    children = _CHILDREN.read_bytes()
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        with pytest.raises(_TerminatedHereError):
-            interrupted()
-    finally:
-        sys.setprofile(None)
-        signal.signal(signal.SIGTERM, before)
-    assert _CHILDREN.read_bytes() == children
+    # It does not end when its input does.
+    command = ("-c", "alias.x=!exec sleep 1000", "x")
+    with _terminated_at("c_call", "waitpid"), run.GitStream(*command, cwd=repo.path):
+        pass
 
 
 def test_outside_a_repository(tmp_path: Path) -> None:

@@ -101,6 +101,18 @@ def test_any_report(report: AuditReport) -> None:
     assert len({fingerprint(result) for result in results}) == len(results)
 
 
+def test_names_make_no_links() -> None:
+    """Of `[text](url)` in a plain message viewers make a link (SARIF 2.1.0, 3.11.6)."""
+    named = "[the record](https://example.com) \\[of](https://example.com)"
+    finding = Finding(COMMIT, b"m.fold", "unsealed", f"tensor {named}: m")
+    run = run_of(AuditReport(1, findings=(finding,), notes=(named,)))
+    (result,), (invocation,) = run["results"], run["invocations"]
+    (note,) = invocation["toolExecutionNotifications"]
+    for shown in (result["message"], note["message"]):
+        assert "](" not in shown["text"]
+        assert "https://example.com" in shown["text"]
+
+
 def test_paths_are_uri_references() -> None:
     found = [place(r) for r in run_of(HOSTILE)["results"] if r["ruleId"] == "raw-binary"]
     assert [unquote_to_bytes(uri) for uri in found] == list(HOSTILE_PATHS)

@@ -129,6 +129,8 @@ class Made:
     kinds: tuple[str, ...] = ()
     expected: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
+    wsum: bytes | None = None
+    """The WSUM beside the text."""
 
 
 def default_rows(dtype: str, shape: tuple[int, ...]) -> tuple[int, int, str]:
@@ -199,12 +201,13 @@ def record(name: str, made: Made) -> dict[str, Any]:
     valid = not made.kinds
     kinds = sorted(made.kinds)
     head = {"file": f"texts/{name}.wtxt", "valid": valid, "kinds": kinds, "note": made.note}
-    return {**head, **made.given, **made.expected}
+    beside = {} if made.wsum is None else {"wsum": f"texts/{name}.wsum"}
+    return {**head, **beside, **made.given, **made.expected}
 
 
 def made() -> dict[str, Made]:
     """All cases, by the name of their file without its ending."""
-    return {**_arrays(), **_signatures(), **_layouts()}
+    return {**_arrays(), **_wsums(), **_signatures(), **_layouts()}
 
 
 def _arrays() -> dict[str, Made]:
@@ -286,6 +289,35 @@ def _arrays() -> dict[str, Made]:
             many.replace(second, b""), "structure", note="endarr for a ch line"
         ),
     }
+
+
+def _wsums() -> dict[str, Made]:
+    """Texts that have a root, and a WSUM beside them."""
+    text = Text((Arr("a", bytes([1, 2, 3, 4, 5])),))
+    # The same content, after another generation.
+    later = replace(text, prev=sha256(b"another generation").digest())
+    other = replace(text, arrays=(Arr("a", bytes([5, 4, 3, 2, 1])),))
+    return {
+        "wsum_other_prev": replace(
+            _good(text, "its merkle_this follows from its own merkle_prev, not from the root's"),
+            wsum=wsum_line(later),
+        ),
+        "wsum_beside_a_root_of_other_content": replace(
+            _bad(text.bytes, "root", note="the WSUM holds, but is of another root"),
+            wsum=wsum_line(other),
+        ),
+        "wsum_of_two_lines": replace(
+            _bad(text.bytes, "syntax", note="a WSUM is one line"), wsum=wsum_line(text) * 2
+        ),
+    }
+
+
+def wsum_line(text: Text) -> bytes:
+    """The WSUM of a text with this content and this generation before it."""
+    return (
+        f"WSUM 1 sha256_all={text.hash_all.hex()} merkle_prev={text.prev.hex()} "
+        f"merkle_this={text.this.hex()}\n"
+    ).encode()
 
 
 def _signatures() -> dict[str, Made]:

@@ -294,6 +294,21 @@ class TestDiverged:
             told = kinds(tree(signers=SignersState(self.MET, met)), *sides)
             assert told == [] if counts else "signers-changed" in told
 
+    def test_it_may_be_shorter_than_that_of_the_other_side(self) -> None:
+        """It has a record that theirs lacks, and need not have as many."""
+        longer = resealed(
+            resealed(self.LEFT.ledger or FIRST_LEDGER, self.OURS, ALICE), THIRD, ALICE
+        )
+        sides = [root(signers=S1), root(signers=S1)]
+        sides[0] = state_after(tree(signers=SignersState(THIRD, longer)), sides[0])
+        sides[1] = state_after(tree(signers=self.RIGHT), sides[1])
+        met = resealed(self.RIGHT.ledger or FIRST_LEDGER, self.MET, ALICE, BOB)
+        assert len(met.records) < len(longer.records)
+        later = replace(met.last, meta=replace(met.last.meta, ts="2030-01-01T00:00:00Z"))
+        met = Ledger(met.head, (*met.records[:-1], later))
+        told = kinds(tree(signers=SignersState(self.MET, met)), *sides)
+        assert "signers-changed" not in told
+
     @pytest.mark.parametrize("key", [ALICE, BOB, CAROL, MALLORY])
     def test_sealed_by_one(self, key: bytes) -> None:
         state, told = self.met(key)

@@ -24,7 +24,7 @@ from wtxtgit.text.verify import TextReport
 _T = TypeVar("_T", bound=Shaped)
 
 _RAW = np.dtype("V1")
-"""A byte that is no number: of quantised blocks, and whatever else numpy has no dtype for."""
+"""Bytes that are no numbers: quantised blocks, and other items without a dtype in numpy."""
 
 
 class _OfCheckpoint(NamedArrays[_T]):

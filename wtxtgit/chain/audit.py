@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
     from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST_UNSEEN = 100
-"""Files that look like checkpoints, of which a tip is told."""
+"""Most findings at a tip about files that look like checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from wtxtgit.chain.log import OK, LogEntry, walked
 from wtxtgit.chain.reader import Facts
 from wtxtgit.chain.walk import Walk
 from wtxtgit.checkpoint.open import is_url, shown_name
-from wtxtgit.errors import CheckError, InputError, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
 from wtxtgit.git.history import find
 from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.remotes.git_urls import fetched, parse_git_url
@@ -54,8 +54,8 @@ def resolved_revision(asked: str) -> str:
     """Replace generations' names in a revision, or in a range of two, with the commits that they
     mean.
 
-    The name of an existing file, and what git knows as a revision, stay as they are. Raises what
-    `resolved` raises.
+    The name of an existing file, and what is only a revision to git, stay as they are. Raises what
+    `resolved` raises, and UsageError for what is a branch or tag, too, of another commit.
     """
     ends = _RANGE.fullmatch(asked)
     if ends is None:
@@ -68,8 +68,19 @@ def _commit(revision: str) -> str:
     if match is None or os.path.lexists(revision):
         return revision
     repo = Repository.discover()
-    # A branch may have such a name.
-    return revision if find(repo, revision) else _here(repo, match).partition(":")[0]
+    if find(repo, revision) is None:
+        return _here(repo, match).partition(":")[0]
+    # Whoever may push may have called a tag so: other commands take the name for the generation.
+    try:
+        commit = _here(repo, match).partition(":")[0]
+    except (EnvironmentFailure, InputError):
+        return revision
+    if find(repo, f"{revision}^{{commit}}") != commit:
+        raise UsageError(
+            f"{shown_name(revision)}: a branch or tag, and a generation of another commit: "
+            "write refs/heads/..., refs/tags/... or HEAD:PATH@..."
+        )
+    return commit
 
 
 def _here(repo: Repository, match: re.Match[str]) -> str:

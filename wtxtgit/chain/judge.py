@@ -31,7 +31,7 @@ from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import TrustFacts, Violation, quoted
 
 FactsOf = Callable[[str], ArtifactFacts]
-"""What is known of a blob, by its id."""
+"""Returns the facts about a blob, given by its id."""
 
 _Found = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
@@ -43,7 +43,7 @@ _PASSED_OVER = dict.fromkeys(
 _LAST = re.compile(r"[ .]+$")
 _WILDCARD = re.compile(rb"[*?[]")
 _MOST_WILDCARDS = 1000
-"""Patterns with wildcards elsewhere than at their beginning that names are compared with."""
+"""Most patterns with wildcards elsewhere than at the start that names are compared with."""
 
 
 def is_same_place(one: CommitFiles, other: CommitFiles, path: bytes) -> bool:

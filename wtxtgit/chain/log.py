@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,9 +122,13 @@ def walked(
         report = reader.ledger_in(snapshot, artifact)
         if report is None:
             is_there = artifact + LEDGER_SUFFIX in snapshot.entries
+            can_be_sealed = artifact in snapshot.entries or os.path.lexists(repo.file(artifact))
+            quoted = shlex.quote(shown(Path(path)))
             raise (InputError if is_there else NoLedger)(
                 f"{shown(Path(path))}: no ledger in {revision}",
-                hint=f"wtxtgit seal --staged -- {shlex.quote(shown(Path(path)))}, then git commit",
+                hint=f"wtxtgit seal --staged -- {quoted}, then git commit"
+                if can_be_sealed
+                else None,
             )
         if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")

@@ -18,11 +18,11 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.audit import AuditReport
 
 MAX_LINES = 64 * 1024 * 1024
-"""Bytes of what git tells of a push."""
+"""Most bytes of the input of a pre-push hook."""
 
 _LINE = re.compile(rb"([^ \n]+) ([0-9a-f]{40,64}) ([^ \n]+) ([0-9a-f]{40,64})")
 _SEALED = (b":(glob)**/*.wsum", b":(top,literal).wtxt/signers", b":(glob)**/.gitattributes")
-"""Paths without which nothing is tracked, sealed or signed."""
+"""Without any of these paths nothing is tracked, sealed or signed."""
 
 
 @dataclass(frozen=True, slots=True)

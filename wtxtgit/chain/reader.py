@@ -38,9 +38,9 @@ from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersContent, Tree
 
 MAX_HELD = 64 * 1024 * 1024
-"""Bytes of ledgers that are kept read."""
+"""Most bytes of ledgers that are kept parsed."""
 _POINTER = 8
-"""Bytes that a ledger takes for a record that another one has as well."""
+"""Bytes that a ledger takes for a record that it shares with another one."""
 _MEMO = 1 << 16
 _TREES = 64
 
@@ -63,10 +63,10 @@ class _Readings:
 
     def __init__(self) -> None:
         self._of_blobs: dict[str, LedgerReport] = {}
-        """By blob id, without the bytes, which are the blob's."""
+        """Reports by blob id, without the ledgers' bytes, which the blobs have."""
         self._size = 0
         self._at_paths: OrderedDict[bytes, LedgerReport] = OrderedDict()
-        """What was read last at each path, with the bytes: the next one mostly goes on from it."""
+        """The last report at each path, with its bytes: the next ledger mostly continues it."""
         self._size_at_paths = 0
 
     def get(self, oid: str) -> LedgerReport | None:
@@ -114,10 +114,10 @@ class ChainReader:
         self._signers: dict[str, tuple[SignersContent | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[CommitFiles, Tree]] = OrderedDict()
         self._near: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
-        """Of the last trees, however large their ledgers are: commits differ in few of them."""
+        """Ledgers of the last trees, of any size, since commits change few of them."""
         self._last_artifacts: tuple[CommitFiles | None, frozenset[bytes]] = None, frozenset()
         self.principals: dict[bytes, str] = {}
-        """Who each public key that was read is."""
+        """The principal of each public key that was read."""
 
     def ledger(self, path: bytes, oid: str) -> LedgerReport | None:
         """Return the ledger in a blob; None if the blob is something else.
@@ -259,12 +259,12 @@ def _signed(head: LedgerHead, record: Record, keys: frozenset[bytes]) -> RecordS
 
 
 FEW = 64 * 1024 * 1024
-"""Bytes of blobs up to which processes cost more than they give."""
+"""Up to this many bytes of blobs, starting processes costs more than it saves."""
 _BATCH = 8
-"""Blobs that a process is given at a time: neighbours share deltas."""
+"""Blobs that a process gets at a time: git stores neighbours as deltas of each other."""
 
 Wanted = tuple[str, bool]
-"""A blob by its id, and whether the hash of its opaque text is asked for."""
+"""The id of a blob, and whether the hash of its opaque text is wanted."""
 Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
 """Finds the facts of blobs, in any order."""
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # what opens age files takes long to load
 
 _FILE_MODE = 0o100644
 _BOTH_SIDES = {2, 3}
-"""The stages of ours and of theirs; one is missing where that side deleted the file."""
+"""The stages of ours and theirs; one is missing if that side deleted the file."""
 
 
 @dataclass

@@ -136,7 +136,7 @@ class SealPlanner:
     _find_before: Callable[[], Before]
     _repo_id: bytes | None = field(default=None, init=False)
     _taken: dict[bytes, bytes] = field(default_factory=dict, init=False)
-    """Artifacts whose ledger is to be taken along, and where it is."""
+    """Artifacts whose ledger moves along with them, and where the ledger is."""
 
     def plans(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
         """Yield the plans for all chosen ledgers, that of the signers first."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # what opens age files takes long to load
     from wtxtgit.trust.age.identities import AgeIdentity
 
 _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
-"""Kinds of what a ledger lost."""
+"""The kinds of findings about ledgers that lost something."""
 
 
 @dataclass(frozen=True, slots=True)

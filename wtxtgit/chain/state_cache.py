@@ -36,7 +36,7 @@ from wtxtgit.trust.state import (
 
 FILE_NAME = "states.sqlite"
 _MOST = 8 * 1024 * 1024
-"""Bytes of a state before it is packed: more are not kept."""
+"""Most bytes of a state before compression; larger ones are not cached."""
 
 
 class KeptStates:

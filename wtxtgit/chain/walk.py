@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from wtxtgit.chain.state_cache import KeptStates
 
 _NEAR = 256
-"""Commits before the tips of which states are looked for."""
+"""The number of commits before the tips whose states are looked up in the cache."""
 _SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
 NOBODY = TrustState(frozenset({SignersState()}))
-"""What is known where nothing is: nobody is trusted."""
+"""The state without any knowledge: nobody is trusted."""
 
 
 class BadRoot(TrustError):
@@ -58,18 +58,18 @@ class Walk:
     root: str | None = None
     """The commit where trust starts."""
     is_first_use: bool = False
-    """Whether the root is no given one, but the first commit with signers."""
+    """Whether the root was not given, and is the first commit with signers."""
     commits: dict[str, Commit] = field(default_factory=dict)
-    """Parents before their children; what the root reaches is not among them."""
+    """The commits by id, parents first, without those that the root reaches."""
     graph: CommitGraph = field(init=False)
-    """What was listed of the history; the root is its base."""
+    """The listed part of the history; its base is the root."""
     unjudged: frozenset[str] = frozenset()
-    """Commits from before a root that is a file: they are not judged as changes."""
+    """Commits older than a root that is a file; they are not judged as changes."""
     _states: dict[str, TrustState] = field(default_factory=dict)
     _standings: dict[str, TrustFacts] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
     _known: frozenset[str] = frozenset()
-    """Commits whose states were kept, beyond which nothing was walked."""
+    """The commits whose states came from the cache; the walk starts after them."""
 
     def __post_init__(self) -> None:
         self.graph = CommitGraph(self.repo, self.root)

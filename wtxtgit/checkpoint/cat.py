@@ -33,7 +33,7 @@ _GUESSES = 3
 _HOLDS_ALL = ".safetensors"
 _MOST_GUESSED = 20_000
 _MOST_NAME = 256
-"""Names that are compared with one that there is not, and characters of one."""
+"""Most characters of a name that is compared with an unknown one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a diff of two files does without all that reads texts
     from wtxtgit.text.index import ArrayIndex, TextIndex
 
 _READ_TIMES = 4
-"""Times its size that tensors of a file may have: those of a hostile one may all span all of it."""
+"""Limit of a file's tensors, in multiples of its size: in a hostile one each may span all of it."""
 _LEAST_READ = 64 * 1024 * 1024
 KEY_OPENS = "--key F opens them"
 """How messages tell users of the command line to decrypt parts."""
@@ -47,10 +47,10 @@ NATIVE_ELEMENTS = {
         for n in (1, 2, 4, 8)
     },
 }
-"""What the items of an array are that numpy calls so."""
+"""The element for each of numpy's names of a type."""
 
 Shared = Mapping[str, int]
-"""Numbers of what arrays of a text hold, by their names; another text has the same."""
+"""For arrays that another text has too: a number for each content, by the name of the array."""
 
 
 class NoCheckpoint(InputError):

@@ -44,10 +44,10 @@ from wtxtgit.tensors.tensor_bytes import content_size
 
 _MOST_CONTENT = 16
 _LEAST_CONTENT = 1024**3
-"""Views may repeat a storage's items: a file may give so many times its size, or so much."""
+"""Views may repeat stored items: content may be so many times the file, or this many bytes."""
 
 _EXTRAS = {"ecc": "parity", "tensor_hashes": "a hash of each tensor", "page_size": "page hashes"}
-"""What messages call the `write_options` of formats."""
+"""The names of `write_options` of formats in messages."""
 Digests = dict[str, tuple[str, tuple[int, ...], bytes]]
 """Element, shape and SHA-256 of each tensor by name."""
 

@@ -33,10 +33,10 @@ from wtxtgit.text.delta.patch import Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 
 MOST_STEPS = 30
-"""Deltas that are put one on the other: each of them is proved with all that it makes."""
+"""Most deltas that are applied one after the other, each verified with its whole result."""
 _OID_SHOWN = 12
 _FIRST_LINE = 256
-"""Bytes in which a delta's first line ends."""
+"""The first line of a delta ends within this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class BaseFinder:
     commits: Sequence[str]
     further: Sequence[str] = ()
     _found: dict[bytes, list[tuple[str, str, _Said]]] = field(default_factory=dict)
-    """By the hash that something has: where, the blob, and what it says of itself."""
+    """What was found by hash: its place, the blob, and what its first lines state."""
     _looked_at: set[str] = field(default_factory=set)
     _places: Iterator[Iterable[tuple[str, str, _Said]]] | None = None
 

@@ -15,9 +15,9 @@ from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
 
 INDEX = "*"
-"""What stands for the index in the place of a file's name, where a folder is meant."""
+"""Stands for the index, in place of a file's name, if a folder is meant."""
 _TOLD = 3
-"""Names that a message has."""
+"""Most names in a message."""
 
 
 def index_of(folder: str, names: Iterable[str]) -> str | ByteView:

@@ -34,9 +34,9 @@ from wtxtgit.text.recovery.reading import read
 
 STORE = "the store"
 _TEXT_ENDINGS = (b".wtxt", b".wtxtdelta")
-"""Of files that are texts, or deltas, without a filter."""
+"""Endings of files that are texts, or deltas, without a filter."""
 _MOST = 1000
-"""Blobs of a repository that are looked through."""
+"""Most blobs of a repository that are searched."""
 
 _LOGGED = re.compile(
     rb"\x01([0-9a-f]{40,64})|:[0-7]{6} [0-7]{6} [0-9a-f]{40,64} ([0-9a-f]{40,64}) [AMT]\0"

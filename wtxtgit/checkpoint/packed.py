@@ -16,7 +16,7 @@ from wtxtgit.model.ggml import PREFIX, QUANTISED, item_shape, stored_shape
 from wtxtgit.model.tensor import TensorSource
 
 TAG = "wtxtgit.packed:"
-"""What the tag of a tensor starts with; the tensor's name follows, and the tag is its element."""
+"""The start of a tag's key, which the tensor's name follows; the value is its element."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
 
 BUNDLE = "release bundle"
-"""What the verdict calls a bundle's format."""
+"""The name of a bundle's format in a verdict."""
 _MOST_BESIDE = 5
 _GIT = ".git"
 

@@ -24,7 +24,7 @@ from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import contents_of
 
 _MOST_FINDINGS = 5
-"""Of what `verify` finds in a file of which no tensor is lost: it lists all."""
+"""Most findings that are listed for a file without lost tensors; `verify` lists all."""
 _NOTHING = "no tensor is intact, so nothing was written"
 _OWN_FORMAT = "which no other format can hold"
 

@@ -49,10 +49,10 @@ if TYPE_CHECKING:  # what opens age files takes long to load
     from wtxtgit.trust.age.identities import AgeIdentity
 
 LEDGER = "ledger"
-"""What the verdict calls a ledger's format."""
+"""The name of a ledger's format in a verdict."""
 DELTA = "delta"
 AGE, OPENED = "age", "wtxt in age"
-"""What it calls an encrypted text, and one that was opened."""
+"""The names for an encrypted text, and for one that was decrypted."""
 _WORST_FIRST = (
     SignatureState.INVALID,
     SignatureState.ABSENT,

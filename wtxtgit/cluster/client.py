@@ -25,29 +25,29 @@ from wtxtgit.version import __version__
 
 SECONDS = 10
 LONELY = 6
-"""Rounds of SECONDS without a worker after which none is waited for."""
+"""Periods of SECONDS without a worker after which a run fails."""
 ENCRYPTED = "tls://"
 _ANSWER = 5
-"""Seconds in which a scheduler that has been reached says that it is one."""
+"""Seconds for a scheduler that was reached to say that it is one."""
 _FIRST_WORKER = 10
-"""Seconds in which a scheduler that has been reached has a worker."""
+"""Seconds for a scheduler that was reached to have a worker."""
 _ROLL_CALL = 60
-"""Seconds in which all workers say what version they have."""
+"""Seconds for all workers to state their version."""
 _RESULT = 600
-"""Seconds in which the result of a task that is done gets here."""
+"""Seconds for the result of a finished task to arrive."""
 _AHEAD = 4
-"""Tasks that are given out for each thread of the workers."""
+"""Tasks that are submitted for each thread of the workers."""
 _LEAST_AHEAD = 64
 _LOGS = ("distributed", "distributed.client", "distributed.gc", "tornado.application")
-"""Loggers that would say on standard error, in many lines, what we say in one."""
+"""Loggers that would print on standard error, in many lines, what we report in one."""
 _ADDRESS = "--scheduler tcp://HOST:8786, which dask scheduler prints when it starts"
 _SHOWN = 3
-"""Workers that a message names."""
+"""Most workers that a message names."""
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 Task = Callable[[Any, Progress], Any]
-"""A function of a module, of an item and of what counts the bytes that are done."""
+"""A function of a module; its arguments are an item, and what counts finished bytes."""
 
 
 @contextmanager

@@ -45,7 +45,7 @@ from wtxtgit.review.contents import BranchReader, Comparer, Comparison
 _HINT = "the workers' clone is at --worker-clone, and has all that this one has"
 _BYTES = 64 * 1024 * 1024
 _BLOBS = 64
-"""Blobs of a task, and their bytes, unless a single one has more: neighbours share deltas."""
+"""Most blobs of a task, and their bytes, unless a single one has more: neighbours share deltas."""
 
 
 @contextmanager
@@ -238,7 +238,7 @@ def _emit(text: _EmitTask, progress: Progress) -> _Written:
 
 
 _ROUNDS = 8
-"""Tasks of a set for each thread of the workers, at most."""
+"""Most tasks of a set for each thread of the workers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,11 @@ if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports
     from wtxtgit.report.review import Distributions
 
 MAX_CHANGES = 1000
-"""Changes of metadata that are told."""
+"""The most changes of metadata that are listed."""
 MAX_VALUE = 200
-"""Characters of a string that are told."""
+"""The longest string in characters that is shown whole."""
 MOST_DISTRIBUTIONS = 100
-"""Tensors whose values are counted: those that changed most."""
+"""The values of at most this many tensors are counted: those that changed most."""
 _ABSENT = object()
 
 
@@ -55,7 +55,7 @@ class Compared:
 
 
 Chosen = Callable[[str], bool]
-"""Whether a tensor of this name is asked for."""
+"""Whether a tensor of this name was requested."""
 
 
 def compare(
@@ -204,7 +204,7 @@ def listed(
     name, kind, notes = checkpoint.name, checkpoint.format, checkpoint.notes
     if status is TensorStatus.REMOVED:
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
-    # For a new file only unowned bytes are reported: its named parts are all new.
+    # Of a new file only bytes that belong to no part are reported: all its parts are new.
     parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
     return DiffReport("", name, "", kind, tensors, notes=notes, parts=parts), checkpoint
 
@@ -308,7 +308,7 @@ class _Diff:
         return replace(bytes_change, states=scale_states(a, b)), None
 
     def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
-        """Match added tensors with removed ones of equal content, dtype and shape."""
+        """Return the removed tensor's key for each added one of equal content, dtype and shape."""
         # By hashes in texts, which reads nothing; then by computed hash, which reads all of both.
         renamed = self._paired(removed, added, Checkpoint.content)
         removed = {key: tensor for key, tensor in removed.items() if key not in renamed.values()}

@@ -1,4 +1,4 @@
-"""What differs between two files besides tensors and metadata: parts, and unowned bytes."""
+"""What differs between two files besides tensors and metadata: parts, and bytes of no part."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wtxtgit.model.tensor import Key, PackedBytes, keys_of
 from wtxtgit.report.diff import PartChange, TensorStatus
 
 MOST_PARTS = 1000
-"""Changes that are told."""
+"""The most changes that are listed."""
 _NPY = ".npy"
 _STORAGE = re.compile(r"/data/[0-9]+$")
-"""What torch calls the member of a zip that holds a tensor's items."""
+"""torch's names for the members of a zip that hold tensors' items."""
 
 
 def part_changes(
@@ -67,7 +67,7 @@ def _keyed(found: list[Leftover]) -> dict[Key, Leftover]:
 
 
 def _nobodys(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
-    """Yield unowned bytes that only one side has, at whatever position."""
+    """Yield bytes that belong to no part and that only one side has, at whatever position."""
     was, now = (Counter(one.digest for one in side if one.name is None) for side in (old, new))
     come, gone = now - was, was - now
     for side, left in ((new, come), (old, gone)):
@@ -92,7 +92,7 @@ def _change(name: str | None, a: Leftover | None, b: Leftover | None) -> PartCha
 
 
 def looks_like(data: ByteView, change: PartChange) -> str | None:
-    """Return the format as which unowned bytes begin, None if they begin as none."""
+    """Return the format whose magic starts bytes that belong to no part; None if there is none."""
     if change.name is not None or change.offset is None or change.after is None:
         return None
     known = detected(data[change.offset : change.offset + change.after])

@@ -114,7 +114,7 @@ def over_limit(what: str, most: int) -> str:
 
 
 def grant(options: ReadOptions, size: int) -> None:
-    """Add what a file of this size may be expected to decode to, to what a command may decode."""
+    """Raise what a command may decode by what a file of this size may decode to."""
     if options.decoding is not None:
         options.decoding.granted += MOST_RATIO * size
 
@@ -131,7 +131,7 @@ def spend(options: ReadOptions, amount: int) -> None:
 
 
 class DecodedParts:
-    """A cache of recently decoded parts: at most `options.max_chunk` bytes, or a single part.
+    """A cache of recently decoded parts, of at most `options.max_chunk` bytes together.
 
     The total that is decoded is bounded for the file, and for the command.
     """

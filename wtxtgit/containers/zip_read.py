@@ -357,7 +357,7 @@ def wide_sizes(extra: ByteView, length: int, size: int) -> tuple[int, int]:
 
 
 def extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
-    """Yield ids and bodies of extra fields; the id is None for other bytes, except padding."""
+    """Yield ids and bodies of extra fields; bytes that are no field, except padding, have no id."""
     cursor = Cursor(raw)
     while cursor.remaining >= EXTRA.size:
         start = cursor.pos

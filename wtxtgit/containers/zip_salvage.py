@@ -396,7 +396,7 @@ def _without_shared(members: list[LeftMember]) -> list[LeftMember]:
 def _judged(members: list[LeftMember]) -> Iterator[LeftMember]:
     """Mark members of equal name as lost, since one of them is false; and what no CRC-32 proves.
 
-    A writer can be told to write no CRC-32 at all: then members that exist are marked as unproved.
+    A writer can be told to write no CRC-32 at all: then stored members count as whole but unproved.
     """
     has_crc32 = any(left.member.crc32 for left in members)
     counts = Counter(left.member.name for left in members)

@@ -95,8 +95,8 @@ class NewMember:
     """A member to be written.
 
     `payload` yields `length` bytes, which `method` inflates to `size` bytes. `crc32` is that of the
-    inflated bytes; None if it is to be computed and written to a descriptor. `name` is as in the
-    file, UTF-8 if `flags` say so.
+    inflated bytes; None if that of the payload is to be computed for a descriptor. `name` is as in
+    the file, UTF-8 if `flags` say so.
     """
 
     name: bytes

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 _SMUDGE = "wtxtgit.filter.smudge"
 _LARGE = 32 * 1024 * 1024
-"""A blob of so many bytes is given all threads; smaller ones are read side by side."""
+"""A blob of at least this many bytes gets all threads; smaller ones are read in parallel."""
 _ARRIVING = 8 * 1024 * 1024
-"""A blob of so many bytes is written while it is inflated; smaller ones are at hand before."""
+"""A blob of at least this many bytes is written while it is inflated; smaller ones afterwards."""
 
 UNNOTED = "run wtxtgit checkout again; until then git shows unchanged files as changed"
-"""What is left to do where the index could not be told of files."""
+"""What users should do if the index could not be updated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _OPAQUE = "opaque/v1"
 _PAIR = b"WTXT and WSUM\0"
-"""What the content of a text and its WSUM is hashed after; no hash_all is of such bytes."""
+"""The prefix of the hash of a text and its WSUM; no hash_all covers bytes with this start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ DIGEST_SIZE = 32
 
 _OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PENDING = 512
-"""Rows that are written at a time."""
+"""Rows that are written together."""
 _STEP = 16 * 1024 * 1024
 """Bytes that are hashed at a time: enough for all threads to share."""
 _LEAST_STEP = 64 * 1024

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # Most checkouts have no detached text.
     from wtxtgit.text.index import TextIndex
 
 FindFetched = Callable[[], "FetchedPayload | None"]
-"""Gives the payload that is fetched where it is lacking, None where nothing may be."""
+"""Returns the payload that is fetched if missing; None if nothing may be fetched."""
 
 
 class _DelayedText(NamedTuple):

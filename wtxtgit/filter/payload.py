@@ -20,7 +20,7 @@ from wtxtgit.text.grammar import is_detached
 from wtxtgit.text.index import index as index_of
 
 Before = Callable[[], ByteView | None]
-"""Gives the detached text that was there before, None where there is none."""
+"""Returns the previous detached text; None if there is none."""
 
 
 @contextmanager

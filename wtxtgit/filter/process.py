@@ -47,9 +47,9 @@ Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
 
 WORTH_STORING = 1024 * 1024
-"""Bytes of a text from which on git's own deflating takes longer than finding the store."""
+"""Texts of this size take git longer to deflate than we need to find the object store."""
 _MOST_EXPECTED = 64 * 1024**3
-"""A file's length costs nothing to claim, a plan for so many bytes does."""
+"""Most bytes that are planned for: a file can claim any length for free, but plans cost."""
 
 
 class FilterSettings(NamedTuple):
@@ -80,7 +80,7 @@ class FilterSettings(NamedTuple):
 
 
 _SHOWN = {"clean": "adding", "smudge": "restoring"}
-"""What a command is called while its progress is shown."""
+"""The name of a command while its progress is shown."""
 
 
 def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
@@ -502,7 +502,7 @@ _ONLY_LOOKING = ("--dry-run", "--intent-to-add", "--refresh", "--interactive", "
 _LETTERS = re.compile(r"-[A-Za-z]*[nNpie]")
 _COMMIT_LETTERS = re.compile(r"-([A-Za-z]*)")
 _COMMIT_VALUES = frozenset("mFCctSu")
-"""Letters of commit that take the rest of their word, or the next one."""
+"""Letters of options of commit whose value is the rest of the word, or the next one."""
 _COMMIT_LOOKING = (
     "--dry-run", "--patch", "--interactive", "--short", "--porcelain", "--long", "--null",
 )  # fmt: skip
@@ -511,7 +511,7 @@ _COMMIT_ALONE = (
     "--quiet", "--no-verify", "--edit", "--no-edit", "--no-status", "--no-gpg-sign",
     "--reset-author", "--allow-empty", "--allow-empty-message", "--no-post-rewrite",
 )  # fmt: skip
-"""Options of commit after which the next word is none of theirs."""
+"""Options of commit that never take the next word as their value."""
 _COMMIT_WITH_VALUE = (
     "--message", "--file", "--author", "--date", "--cleanup", "--template", "--reuse-message",
     "--reedit-message", "--fixup", "--squash", "--trailer",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 FindProved = Callable[[], "ProvedTexts | None"]
-"""Gives the texts that were proved before, None where that is not known; asked of detached ones."""
+"""Returns the texts that were proved before, None if unknown; only used for detached texts."""
 
 
 def _found(text: ByteView, payload: FindPayload) -> PayloadSource:

@@ -47,7 +47,7 @@ from wtxtgit.text.grammar import DETACHED_MAGIC, is_text
 from wtxtgit.trust.age.armor import is_armored
 
 _OURS_ALONE = {"text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNSPECIFIED}
-"""Attributes with which git runs a filter, and changes nothing of what it gives."""
+"""Attributes with which git runs a filter and does not change its output."""
 
 
 class Differences(NamedTuple):

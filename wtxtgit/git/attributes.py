@@ -31,7 +31,7 @@ from wtxtgit.git.repository import FILTERS, UNSPECIFIED, Repository
 
 FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
-"""Git ignores a line that has so many bytes before its ending, or more."""
+"""Git ignores a line with at least this many bytes before its ending."""
 
 _UNSET = (UNSPECIFIED, b"unset")
 _BLANK = b" \t\r\n"
@@ -46,8 +46,8 @@ _NEEDS_QUOTES = re.compile(rb'[\x00-\x20"\x7f]')
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _FOLDABLE = re.compile(rb"[A-Z\\\[]")
-"""What a line has for which `core.ignoreCase` can matter, capitals that are escaped and classes
-included: [[:upper:]] and [@-^] match lower case then. Git folds ASCII letters alone."""
+"""Matches lines and paths for which `core.ignoreCase` can matter, including escaped capitals and
+classes: [[:upper:]] and [@-^] then match lower case. Git only folds ASCII letters."""
 _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-3][0-7]{2})')
 
 
@@ -226,11 +226,11 @@ def _shown(pattern: bytes) -> str:
 
 
 _ALIVE = 8
-"""So many processes at most, each for one set of gitattributes files."""
+"""Most processes, each for one set of gitattributes files."""
 _REMEMBERED = 1 << 16
-"""So many answers at most, for each of them."""
+"""Most answers that are kept for each of them."""
 _BATCH = 4096
-"""Bytes asked at once. No pipe holds less, so git and we never both wait to write."""
+"""Bytes asked at once. Every pipe holds as many, so git and we never both wait to write."""
 _BLOCK = 1 << 16
 CHECKOUT = (
     "filter", "text", "crlf", "eol", "ident", "working-tree-encoding", "export-subst",
@@ -238,7 +238,7 @@ CHECKOUT = (
 """Attributes that decide what a checkout or an archive writes, gitattributes(5)."""
 
 MAX_FILE = 100 * 1024 * 1024
-"""Bytes of a gitattributes file from which git ignores it (ATTR_MAX_FILE_SIZE)."""
+"""Git ignores a gitattributes file with at least this many bytes (ATTR_MAX_FILE_SIZE)."""
 
 _CONFIG = """\
 [core]

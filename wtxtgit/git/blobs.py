@@ -22,10 +22,10 @@ from wtxtgit.io.view import Buffer
 
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ALGORITHMS = {40: "sha1", 64: "sha256"}
-"""The hash that makes an object's id, by its hexadecimal digits."""
+"""The hash of object ids, by their number of hexadecimal digits."""
 _BLOCK = 1024 * 1024
 _FEW = 64
-"""Objects that are asked for at once: a pipe holds the questions and the answers."""
+"""Most objects that are asked for at once: a pipe holds the questions and the answers."""
 
 
 class TooLarge(EnvironmentFailure):

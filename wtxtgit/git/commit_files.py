@@ -22,9 +22,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
 _REMEMBERED = 256
-"""Trees at most."""
+"""Most trees that are remembered."""
 _NEAR = 4
-"""Parents at most that a merge is compared with."""
+"""Most parents that a merge is compared with."""
 
 
 @dataclass(frozen=True, slots=True)

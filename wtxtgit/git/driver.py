@@ -17,11 +17,10 @@ UNFILTERED = (
     *("-c", "filter.wtxt-detached.clean="),
     *("-c", "filter.wtxt-detached.required=false"),
 )
-"""Options with which git compares contents as they are.
+"""Options with which git compares contents without filtering them.
 
-It does that for files as young as the index, even where it is asked for stat
-fields alone; without the filter that takes no time, and such files are found
-to differ.
+Git compares contents of files that are as young as the index, even if it is asked for stat fields
+only. Without the filter that takes no time, and such files are reported as different.
 """
 
 COMMANDS = {
@@ -37,7 +36,7 @@ COMMANDS = {
 }
 """Keys whose value is our command with these arguments.
 
-Git replaces and quotes `%f` and `%P`; what a diff is of it adds.
+Git replaces and quotes `%f` and `%P`, and appends the arguments of a diff.
 """
 
 CONSTANTS = {

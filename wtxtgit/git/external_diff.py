@@ -23,7 +23,7 @@ _RELATION = re.compile(rb"^(rename|copy) from ", re.MULTILINE)
 _ABSENT = b"."
 _GITLINK = 0o160000
 _SIDE = 3
-"""Arguments that say where a side is, its id and its mode."""
+"""The number of arguments for a side: its file, id and mode."""
 _LEAST = 1 + 2 * _SIDE
 
 

@@ -31,20 +31,20 @@ MAX_PAYLOAD = MAX_PACKET - HEADER_SIZE
 FLUSH = b"0000"
 
 PIPE_SIZE = 1024 * 1024
-"""What an unprivileged process may ask for on Linux, `fs.pipe-max-size`."""
+"""The largest pipe that an unprivileged process may ask for on Linux, `fs.pipe-max-size`."""
 PACKETS_A_CALL = PIPE_SIZE // MAX_PACKET
-"""Full packets that are read or written by one call."""
+"""Full packets that are read or written with one call."""
 MAX_LINES = 1000
-"""Lines before a flush; git sends three to six."""
+"""Most lines before a flush; git sends three to six."""
 _AHEAD = 64 * 1024
-"""How much is read where a packet's length is due: lines and small contents, whole."""
+"""Bytes that are read when a packet's length is due: enough for lines and small contents."""
 
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 _FULL_HEADER = b"%04x" % MAX_PACKET
 
 Buffer = bytes | bytearray | memoryview
 Scatter = Callable[[Sequence[memoryview]], int]
-"""Fills places in order with what is there, a byte at least; gives 0 at the stream's end."""
+"""Fills buffers in order with available bytes, at least one; returns 0 at the stream's end."""
 
 
 class ProtocolError(EnvironmentFailure):
@@ -81,7 +81,7 @@ class PacketReader:
     def __init__(self, stream: Readable) -> None:
         self._readv = _scattered(stream)
         self._unread = memoryview(b"")
-        """What was read, but not yet taken."""
+        """Bytes that were read but not used yet."""
         self._run: _PacketRun | None = None
 
     def packet(self) -> bytes | None:
@@ -186,7 +186,7 @@ class _PacketRun:
         self._headers = memoryview(bytearray(packets * HEADER_SIZE))
         self._payloads = memoryview(bytearray(packets * MAX_PAYLOAD))
         self._places: list[memoryview] = []
-        """Header and payload in turn, as they come."""
+        """Headers and payloads by turns, in the order in which they arrive."""
         for ix in range(packets):
             self._places.append(self._headers[ix * HEADER_SIZE : (ix + 1) * HEADER_SIZE])
             self._places.append(self._payloads[ix * MAX_PAYLOAD : (ix + 1) * MAX_PAYLOAD])
@@ -305,9 +305,9 @@ SERVER = b"git-filter-server"
 VERSION = b"version=2"
 COMMANDS = ("clean", "smudge")
 CAPABILITIES = (*COMMANDS, "delay")
-"""The capabilities that we take up."""
+"""The capabilities that we support."""
 LIST = "list_available_blobs"
-"""What git asks for when it has named all files of a checkout, and some were delayed."""
+"""The command that git sends after all files of a checkout, if some were delayed."""
 CAN_DELAY = "can-delay"
 
 

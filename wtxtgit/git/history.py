@@ -20,7 +20,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, ChosenPaths, TreeEntry, TreeReader
 
 MAX_COMMIT = 64 * 1024 * 1024
-"""Bytes of a commit object that are read: far more than any message has."""
+"""Most bytes of a commit object that are read: far more than any message has."""
 
 _TRUE = ("-c", "core.commitGraph=false")
 _FIELDS = "--format=tformat:%H %T %P"
@@ -408,7 +408,7 @@ def changing(
 
 _OF_HEAD = re.compile(r"HEAD(?![\w/.-])")
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
-"""Git's kinds of what stands at a path and is no blob."""
+"""Git's names for the kinds of entries that are not blobs."""
 
 
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:

@@ -47,18 +47,18 @@ _EXTENDED = 0x4000
 _STAGES = 0x3000
 _PADDING = 8
 _PACKED_NAMES = 4
-"""The version whose names leave out what they share with the one before."""
+"""The version whose names omit the prefix that they share with the name before."""
 _VERSIONS = (2, 3, _PACKED_NAMES)
 _SPLIT = b"link"
 _WORD = 0xFFFFFFFF
 _WRAPPED_SIZE = 0x80000000
 _WRAPPING = (2, 43)
-"""The first git that writes another size than 0 for a multiple of 4 GiB."""
+"""The first version of git that does not write 0 as the size of a multiple of 4 GiB."""
 _NANO = 10**9
 _HASHES = {20: "sha1", 32: "sha256"}
 _OURS = b"held by wtxtgit\n"
-"""What the lock's file holds, to git it says nothing. The index is written beside it, so that
-a lock whose process was killed is known by that, and by nobody holding it open."""
+"""The content of our lock file, which git ignores. The index is written to another file, so a lock
+of a killed process is recognized by this content, and by nobody holding it open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ def index_lines(files: Iterable[TreeEntry | StagedFile]) -> list[bytes]:
 
 
 _JOINED = ("-c", "core.splitIndex=false")
-"""Has git write an index in one file: of a split one (gitformat-index(5), "Split index") the
-entries that are to be noted stand in a file that others share. With core.splitIndex git splits it
-again when it next writes; without, whoever split it by hand has it in one file."""
+"""Makes git write the index as one file: in a split index (gitformat-index(5), "Split index") the
+entries to be updated may be in a shared file. With core.splitIndex git splits it again at the next
+write; an index that was split by hand stays in one file."""
 
 
 def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
@@ -285,7 +285,7 @@ def _index(repo: Repository) -> Path:
 
 
 _WAITS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
-"""Seconds between looks at a lock that is taken, one in all: most are held for less."""
+"""Seconds between attempts to take a lock, one second in all: most are held for less."""
 
 
 @contextlib.contextmanager

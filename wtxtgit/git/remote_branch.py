@@ -45,9 +45,9 @@ _PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
 _MOVED_ON = re.compile(
     r"\[rejected\]|\[remote rejected\].*(?:lock ref|failed to update ref|incorrect old value)"
 )
-"""What git-push(1) says where somebody else was faster."""
+"""The message of git-push(1) if somebody else was faster."""
 _LOCKED = re.compile(r"unable to (?:lock|create|update)|cannot lock ref|shallow file has changed")
-"""What git says where another process of this repository was at it."""
+"""The message of git if another process was changing the same ref in this repository."""
 _FILE = re.compile(rb"^file: ([A-Za-z0-9._/-]+) ([0-9a-f]{40})$", re.MULTILINE)
 _IDENTITY = re.compile(r"(.*) <(.*)> ([0-9]+) ([+-])([0-9]{2})([0-9]{2})")
 
@@ -270,7 +270,7 @@ class _Pieces(io.RawIOBase):
 
 
 MOST_ATTEMPTS = 20
-"""Times that something is tried again because another process was faster."""
+"""Most attempts if other processes are faster."""
 
 
 def named(path: str, oid: str) -> str:

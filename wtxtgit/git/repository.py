@@ -14,17 +14,17 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.version import STATE_FOLDER
 
 TRUST_ROOT = "wtxtgit.trustRoot"
-"""The key for where trust starts: a commit, or a file of signers."""
+"""The key for the trust root: a commit, or a file of signers."""
 STRICT = "wtxtgit.strict"
 """The key for whether warnings of checks and audits are errors."""
 DRIVER = b"wtxt"
 DETACHED_DRIVER = b"wtxt-detached"
 """The filter whose texts keep their data in the store; diff and merge are those of `wtxt`."""
 FILTERS = frozenset({DRIVER, DETACHED_DRIVER})
-"""The value of the attributes `filter`, `diff` and `merge` with which our driver is meant."""
+"""The values of the attribute `filter` that mean our drivers."""
 UNSET = b"unset"
 UNSPECIFIED = b"unspecified"
-"""What git says of an attribute that a line takes away, and of one that no line is about."""
+"""The value that git prints for an attribute that no line sets, or that a line resets."""
 _FACTS = {
     "objects": ("--git-path", "objects"),
     "hooks": ("--git-path", "hooks"),
@@ -34,14 +34,14 @@ _FACTS = {
     "object format": ("--show-object-format",),
     "is shallow": ("--is-shallow-repository",),
 }
-"""Questions that are asked with those of `_PLACES`, since starting git is what takes the time."""
+"""Questions that are asked together with those of `_PLACES`, because starting git is slow."""
 _PLACES = ("--absolute-git-dir", "--git-common-dir", "--show-prefix", "--show-toplevel")
-"""Git answers each with a line, and ends at the first that has no answer: in a bare repository
-the last one."""
+"""Git answers each with a line, and stops at the first without an answer: in a bare repository that
+is the last one."""
 
 
 _VALUELESS = b"\0"
-"""Of a key that stands alone, which is true; as a string it is empty. No value holds it."""
+"""Marks a key without a value, which means true, or an empty string. No value contains NUL."""
 _BOOLEANS = {
     _VALUELESS: True, b"true": True, b"yes": True, b"on": True, b"1": True,
     b"false": False, b"no": False, b"off": False, b"0": False, b"": False,
@@ -173,7 +173,7 @@ class Repository:
         self.cat_files: object = None
         """The running processes that readers of this repository share: `git.blobs.CatFiles`."""
         self.payload: object = None
-        """What they share of its remote: `remotes.payload.on_demand.FetchedPayload`."""
+        """The payload source that they share: `remotes.payload.on_demand.FetchedPayload`."""
         self._facts = facts or {}
 
     @property

@@ -55,24 +55,24 @@ takes longer than importing everything else here.
 """
 
 _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
-"""Paths that mean another place when git is started in another directory."""
+"""Variables with relative paths, which change their meaning if git runs in another folder."""
 
 _STDERR_SHOWN = 4_000
 _MOMENT = 1
-"""Seconds that a git may take to its end when we are told to end."""
+"""Seconds that git gets to end by itself when this process has to end."""
 _MOST_ARGUMENT = 96 * 1024
 _MOST_ARGUMENTS = 512 * 1024
-"""Bytes of a path, and of all paths, that git is started with.
+"""Most bytes of a path, and of all paths, in git's arguments.
 
-Linux takes 128 KiB as one argument and mostly 2 MiB as all, with the
-environment (execve(2)); others take less in all.
+Linux accepts 128 KiB for one argument and mostly 2 MiB for all, including the environment
+(execve(2)); other systems accept less in all.
 """
 
 Environment = Mapping[str, str | None]
 """Variables to set for git, and with None to unset."""
 
 TRUE_OBJECTS: Environment = {"GIT_NO_REPLACE_OBJECTS": "1"}
-"""For what reads objects by their ids: another object in its place is no answer."""
+"""For reading objects by id: an object that replaces another one must not be returned."""
 
 
 class GitFailure(EnvironmentFailure):

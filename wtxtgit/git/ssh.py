@@ -19,7 +19,7 @@ _SCP = re.compile(r"(?P<user>[^@/:]+@)?(?P<host>[^/:]+):(?P<path>.+)")
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z0-9._~/+@][A-Za-z0-9._~/+@-]*")
 _PATIENCE = 120
-"""Seconds for an answer: somebody may have to type a passphrase."""
+"""Seconds to wait for an answer: somebody may have to type a passphrase."""
 _MOST = 64 * 1024
 
 

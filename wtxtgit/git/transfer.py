@@ -25,7 +25,7 @@ FETCH = (
 )  # fmt: skip
 PUSH = ("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no")
 PLAIN: run.Environment = {"LC_ALL": "C"}
-"""The environment for words that are looked at."""
+"""The environment for git if its messages are examined."""
 _ANY = tuple(range(256))
 WITH_PASSWORD = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")

@@ -54,14 +54,14 @@ class TreeEntry(NamedTuple):
 
 
 MAX_TREE = 256 * 1024 * 1024
-"""Bytes of one folder's tree that are read: some five million names."""
+"""Most bytes of one folder's tree that are read: some five million names."""
 MOST_ENTRIES = 4_000_000
-"""Entries of a listing or a comparison: trees that share folders may name any number of paths."""
+"""Most entries of a listing or comparison: trees that share folders may name very many paths."""
 DEEPEST = 2048
-"""Folders within folders that are read; git reads as many (core.maxTreeDepth)."""
+"""Most levels of folders that are read, as in git (core.maxTreeDepth)."""
 
 _REMEMBERED = 1 << 18
-"""Entries of folders that are remembered at most, but for those of the last two folders."""
+"""Most cached entries of folders, not counting those of the last two folders."""
 
 _FOLDER = b"40000"
 _MODES = {
@@ -77,7 +77,7 @@ _ENTRIES = {
     2 * size: re.compile(rb"(%b) ([^\0/]+)\0(.{%d})" % (b"|".join(_MODES), size), re.DOTALL)
     for size in (20, 32)
 }
-"""Entries of a tree, by the hexadecimal digits of its id."""
+"""Patterns for the entries of a tree, by the number of hexadecimal digits of ids."""
 _BETWEEN = len(b" \0")
 _NO_NAMES = {
     b"", b".", b"..",
@@ -86,9 +86,9 @@ _NO_NAMES = {
 _HINT = "git fsck --full"
 
 _Row = tuple[bytes, bytes, bytes]
-"""An entry: a mode as it is spelled, a name, and a binary id."""
+"""An entry: mode as written, name, and binary id."""
 _Folder = Mapping[bytes, _Row]
-"""What stands in a folder, by name."""
+"""The entries of a folder, by name."""
 
 
 class TreeChange(NamedTuple):

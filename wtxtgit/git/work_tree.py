@@ -19,7 +19,7 @@ from wtxtgit.io.files import opened_regular
 from wtxtgit.io.temporary import new_file
 
 EXECUTABLE = 0o100755
-"""The mode that trees have for a file that may be executed."""
+"""The mode of an executable file in trees."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Moment = tuple[int, ...]
 _WRITTEN = "was written meanwhile"
@@ -98,7 +98,7 @@ def _folder(top: Path, names: list[bytes]) -> Iterator[int]:
 
 
 HEAD_SIZE = 1024
-"""Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
+"""First bytes of a blob that show what it is; they contain the lines `meta` and `cap`."""
 
 
 _BLOCK = 1024 * 1024
@@ -107,7 +107,7 @@ _BLOCK = 1024 * 1024
 _NO_FILE = frozenset(
     (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL)
 )
-"""What opening gives where no regular file stands: ELOOP for a link, EINVAL by `opened_regular`."""
+"""Errors of opening what is no regular file: ELOOP for a link, EINVAL by `opened_regular`."""
 
 
 def file_head(path: Path) -> bytes | None:

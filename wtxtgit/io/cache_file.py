@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import sqlite3
 
 MOST_BYTES = 32 * 1024 * 1024
-"""The file's size, over which the quarter of the rows goes that was not used for longest."""
+"""Most bytes of the file; beyond it, the least recently used quarter of the rows is dropped."""
 MAX_VALUE = 64 * 1024
-"""Bytes of a value: longer ones are neither kept nor read."""
+"""Most bytes of a value: longer ones are neither stored nor read."""
 
 # How long to wait for another process that holds the file.
 _SECONDS = 2.0

@@ -61,7 +61,7 @@ class PieceWindows:
         self._pieces: list[bytes] = []
         self._starts: list[int] = []
         self.arrived = 0
-        """How many bytes were taken, also of what was given up."""
+        """The number of bytes taken so far, including released ones."""
         self._lock = Lock()
         # While a thread waits for the next piece others can read the earlier ones.
         self._taking = Lock()

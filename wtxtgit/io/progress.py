@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes, or of what else is counted, that were just finished."""
+"""Called with the number of bytes, or other units, that were just finished."""
 Showing = Callable[[str, int | None], AbstractContextManager[Progress | None]]
-"""Gives what shows the progress of a piece of work while it goes on, by its name and its bytes."""
+"""Returns a context that shows the progress of work, given its name and size in bytes."""
 
 
 how: Showing | None = None
-"""How work is shown that comes up in the midst of other work: a program says, no library."""
+"""How unrequested work is shown; only set by a program, never by the library itself."""
 
 
 def shown(name: str, total: int | None = None) -> AbstractContextManager[Progress | None]:

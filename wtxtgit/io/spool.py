@@ -73,7 +73,7 @@ class IncomingBytes:
 
 
 IN_MEMORY = 8 * 1024 * 1024
-"""Up to so many bytes stay in memory, where the caller does not say otherwise."""
+"""Bytes that stay in memory, unless the caller sets another limit."""
 # Size from which on the tempfile module is imported: small contents do without it.
 _LOADED_FROM = 1024 * 1024
 AMPLE = 2 * 1024 * 1024 * 1024

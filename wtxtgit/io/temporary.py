@@ -23,13 +23,13 @@ from wtxtgit.version import STATE_FOLDER
 
 _PREFIX = b".wtxtgit-"
 NAME = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{16}")
-"""Names of what was never finished; nobody gives them to something else."""
+"""The names of unfinished files and folders; nothing else has such names."""
 _ASIDE = "tmp"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 _HAS_NONE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
-"""What open(2) gives where a system, or a file system, has no files without a name."""
+"""The errors of open(2) if the system or file system does not support unnamed files."""
 _OPEN_FILES = "/proc/self/fd"
 _MOST_POINTER = 4096
 _PRIVATE = 0o600
@@ -155,7 +155,7 @@ def temporary_folder() -> Iterator[Path]:
     import tempfile
 
     place = Path(tempfile.gettempdir())
-    # Anybody may have put something of such a name there, to have root take pains with it.
+    # Only this user's: others may have put large trees of such names there, to keep root busy.
     _sweep(place, owner=os.geteuid())
     with _folder_in(place) as folder:
         yield folder

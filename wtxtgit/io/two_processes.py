@@ -21,15 +21,15 @@ from struct import Struct
 from wtxtgit.io.workers import signals_later
 
 Task = Callable[[], Sequence[memoryview]]
-"""Gives bytes that follow one another."""
+"""Returns bytes in consecutive blocks."""
 
 _SLOT = 2 * 1024 * 1024
-"""Bytes of a task's result that the other process hands over; larger ones are made here."""
+"""Most bytes of a result that the other process hands over; larger ones are made here."""
 _SLOTS = 4
 _FIRST = 2
-"""Results that are made here while the other process starts: mostly a header and a block."""
+"""The number of results made here while the other process starts: a header and a block."""
 _KEPT = 2
-"""Results that are made here before it is their turn."""
+"""Most results that are made here before it is their turn."""
 _ASKED, _TOLD = Struct("<II"), Struct("<I")
 _NOT_DONE = 0xFFFFFFFF
 

@@ -30,7 +30,7 @@ from wtxtgit.io.workers import address_space
 Buffer = bytes | bytearray | memoryview
 
 PIECE = 1024 * 1024
-"""Bytes of a view that are given at a time."""
+"""Bytes of a view that are yielded at a time."""
 # Bytes that are compared at a time: a copy of this size stays in the processor's cache.
 _COMPARED = 128 * 1024
 _ZEROS = bytes(64 * 1024)
@@ -138,14 +138,14 @@ def same_bytes(a: ByteView, b: ByteView, advance: Progress | None = None) -> boo
 
 
 WHOLE = 256 * 1024 * 1024
-"""Files of at most so many bytes are mapped whole."""
+"""Most bytes of a file that is mapped as a whole."""
 WINDOW = 64 * 1024 * 1024
 """Bytes from the start of one window to that of the next; smaller ones cost speed."""
 # The fractions of a limited address space for a file mapped as a whole, and for a window.
 _WHOLE_PART = 8
 _WINDOW_PART = 32
 _PAGES = 4 * mmap.ALLOCATIONGRANULARITY
-"""A quarter of a window are whole pages, too."""
+"""A unit of window sizes, so that a quarter of a window has whole pages too."""
 KEPT = 3
 """Windows that stay mapped: two threads read at two places, something else at a third."""
 
@@ -245,17 +245,17 @@ def _mapped(descriptor: int, first: int, length: int) -> memoryview | None:
 
 
 STEP = 32 * 1024 * 1024
-"""Bytes read between two times that pages are given up."""
+"""Bytes that are read before pages are released."""
 _DONT_NEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 
 
 AT_ONCE = 1024 * 1024
-"""Files of at most so many bytes are read whole, and keep no descriptor."""
+"""Most bytes of a file that is read at once, without keeping its descriptor."""
 BLOCK = 256 * 1024
 NEAR = 64 * 1024
-"""Bytes by which a block reaches into the next one: a part that is not longer lies in one."""
+"""Bytes by which a block extends into the next, so that parts up to this size lie in one block."""
 _KEPT = 4
-"""Blocks that are kept: two threads read at two places each."""
+"""Blocks that are cached: two threads read at two places each."""
 
 
 class FileReads:
@@ -403,11 +403,11 @@ def exactly(blocks: Iterable[Buffer], nbytes: int, what: str, field: str) -> Ite
 
 
 WRITE_STEP = 64 * 1024
-"""Bytes of a large new file that are best written at a time.
+"""The best number of bytes per write to a large new file.
 
-Linux keeps what is written in blocks of memory as large as the write. Large
-ones are seldom those that were used a moment ago; where a virtual machine's
-host has to give them anew, writing was measured to take 2 to 10 times as long.
+Linux caches what is written in blocks of memory as large as the write. Large blocks are seldom
+recently used memory; if the host of a virtual machine has to provide it again, writing was measured
+to take 2 to 10 times as long.
 """
 # Size from which on a piece is written by itself.
 _SMALL_PIECE = 64 * 1024

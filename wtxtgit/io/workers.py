@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SMALL = 512 * 1024
-"""Below so many bytes of work threads cost more than they give."""
+"""With fewer bytes of work, threads cost more than they save."""
 _SMALL_HASH = 1024 * 1024
-"""Below so many bytes BLAKE3 on one thread is as fast as on several."""
+"""With fewer bytes, BLAKE3 on one thread is as fast as on several."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
 # Address space required for each thread: its stack and what the C library reserves are 72 MiB.

@@ -21,11 +21,11 @@ from wtxtgit.report.merge import MergeReport, Strategy
 
 FOLDER = "wtxt-conflicts"
 OURS = "2"
-"""The stage of our side, in the index and in records."""
+"""The number of our side's stage, in the index and in records."""
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 _SUFFIX = ".json"
 _MOST = 64 * 1024 * 1024
-"""Bytes of a record that are read."""
+"""The largest record in bytes that is read."""
 
 
 def save(

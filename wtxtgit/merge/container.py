@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from wtxtgit.tensors.numbers import RowChanges
 
 _MAX_DEPTH = 4
-"""Files in files that are looked into."""
+"""How deep files may be nested to be merged."""
 _PASSES = 4
-"""Times that all that a file may decode to is looked at."""
+"""How often everything that a file may decode to can be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Merger:
         reason: str,
         prefix: str = "",
     ) -> Merged:
-        """Settle a file that can't be parsed by taking the side that the policy chooses."""
+        """Settle a file that can't be merged by tensor: take the side that the policy chooses."""
         name = prefix.removesuffix("/") or WHOLE
         kind = MergedKind.PART if prefix else MergedKind.FILE
         choice = self.policy.choose(name)
@@ -134,9 +134,9 @@ class Merger:
 
 
 METADATA = "metadata:"
-"""What stands before the JSON pointer in the name of a value."""
+"""Precedes the JSON pointer in the name of a value."""
 BESIDE = "file:"
-"""What stands before the name of bytes that are neither entry nor metadata."""
+"""Precedes the name of bytes that are neither entry nor metadata."""
 _SIDES = frozenset({Strategy.OURS, Strategy.THEIRS, Strategy.BASE})
 
 
@@ -493,7 +493,7 @@ _SPELLINGS: tuple[tuple[str, str, int | None], ...] = (
     (",", ": ", 2),
     (",", ": ", 4),
 )
-"""Between items, behind keys, and spaces of indentation."""
+"""Separators of items, and of keys from values; and the width of the indentation."""
 
 
 def _json_object(data: memoryview | None) -> dict[str, object] | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ATTRIBUTE = "wtxt-merge"
 STRATEGY = "wtxtgit.mergeStrategy"
 FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
-"""Files with the keys of encrypted FOLD chunks, and of FOLD hashes that are HMACs."""
+"""Settings for files with the keys of encrypted FOLD chunks, and of FOLD hashes that are HMACs."""
 
 
 def merge(

@@ -18,7 +18,7 @@ from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
-"""What a conflict about a whole file is called: the pattern that takes everything."""
+"""The name of a conflict about a whole file: the pattern that matches everything."""
 _PATTERN = re.compile(r"[*?[]")
 
 
@@ -113,9 +113,9 @@ def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
 
 
 _ABSENT = object()
-"""In the place of a value that a version has not."""
+"""Stands for a value that a version does not have."""
 _NOT_OF_VALUES = frozenset({Strategy.FAIL, Strategy.AVERAGE, Strategy.TASK})
-"""Strategies that name no side."""
+"""Strategies that choose no side, and so do not apply to values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ ITEM_SIZE = {
     "i8": 1,
     "u8": 1,
 }
-"""Bytes of one item of each of WTXT's ten dtypes."""
+"""Size in bytes of an item of each of WTXT's ten dtypes."""
 
 
 def bounded_product(item: int, dims: Sequence[int], most: int) -> int:
@@ -75,19 +75,19 @@ CONTAINER_FORMATS = (
 )
 
 MAX_ZEROS = 65_536
-"""Longest run of zero bytes that one extent stands for."""
+"""The longest run of zero bytes that one extent may represent."""
 MAX_HEX = 64
-"""Longest literal that one extent holds, in bytes."""
+"""The longest literal of one extent, in bytes."""
 MAX_RANK = 1_000_000
-"""Dimensions of one array."""
+"""The most dimensions of one array."""
 LEAST_DIMENSIONS, DIMENSION_BYTES = 400_000, 32
-"""All arrays of a text have at most so many dimensions, and one more for so many of its bytes."""
+"""The most dimensions of all arrays: the first number, and one per so many bytes of the text."""
 MOST_UNCOUNTED = 64
-"""Arrays of so few dimensions do not count in that."""
+"""Arrays of at most this many dimensions do not count in that sum."""
 LEAST_EXTENTS, EXTENT_BYTES = 250_000, 128
-"""The same of the extents of a layout."""
+"""The same for the extents of a layout."""
 ZEROS_ALLOWANCE = 16 * 1024 * 1024
-"""All runs of zeros together may be this long plus the bytes of the other extents."""
+"""The most by which all runs of zeros together may exceed the bytes of the other extents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +251,9 @@ class ArrayNames:
 
 
 TARGET_CHUNK = 65_536
-"""A chunk of ours holds at most this much, as a row does."""
+"""Our chunks have at most this many bytes; so do our rows."""
 MAX_CHUNKS = 1_000_000
-"""Chunks of one array: `ix` has exactly 6 digits."""
+"""The most chunks of one array: `ix` has exactly 6 digits."""
 
 
 # Cached: a checkpoint may have a hundred thousand arrays but has few different shapes.
@@ -289,12 +289,12 @@ def chunk_count(nbytes: int, size: int) -> int:
 
 
 PAYLOAD_MISSING = "payload-missing"
-"""The kind of problem that a text has whose chunks are not all at hand."""
+"""The kind of problem of a text some of whose chunks are not available."""
 PAYLOAD_DAMAGED = "payload"
-"""The kind of problem of a chunk that is at hand, and not what its name says."""
+"""The kind of problem of a chunk that is available but does not match its name."""
 
 MOST_NAMES = 32 * 1024
-"""Chunks that are fetched together, 2 GiB mostly: each takes about a kB meanwhile."""
+"""Chunks that are fetched together, mostly 2 GiB: each takes about a kB in the meantime."""
 
 
 def in_groups(names: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -344,10 +344,10 @@ class PayloadState(StrEnum):
 
 
 Keep = Callable[[Sequence[bytes], memoryview, int, int, str, int], None]
-"""Takes chunks of an array on their way into a detached text, from any thread.
+"""Receives chunks of an array that are left out of a detached text, from any thread.
 
-Their SHA-256, their bytes one after another, which are good during the call only, the bytes of
-each, and of an item, the array's name, and the first chunk's number.
+Their SHA-256; their bytes, concatenated, which are valid during the call only; the size of a chunk,
+and of an item; the array's name; and the number of the first chunk.
 """
 
 
@@ -369,9 +369,9 @@ class _NoPayload:
 
 
 FindPayload = Callable[[], PayloadSource | None]
-"""Gives where the payload of detached texts is, None where it can't be had.
+"""Returns the source of detached texts' payload, None if there is none.
 
-Most texts are attached: only where one is not a repository is looked at.
+Called only for a detached text, which few are: then the repository is looked for.
 """
 
 NO_PAYLOAD: PayloadSource = _NoPayload()

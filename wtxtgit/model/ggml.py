@@ -74,7 +74,7 @@ def unknown(number: int) -> GgmlType:
 
 
 PREFIX = "ggml:"
-"""What the words of quantised types start with, among those of elements."""
+"""Prefix of quantised types in the names of elements."""
 
 
 def element_of(ggml_type: GgmlType) -> str | None:
@@ -87,7 +87,7 @@ QUANTISED = {
     for number, ggml_type in TYPES.items()
     if (word := element_of(ggml_type)) is not None
 }
-"""Number and type by the word of the element."""
+"""Number and type for each element that is a quantised type."""
 
 
 def nbytes_of(element: str, shape: Sequence[int]) -> int | None:

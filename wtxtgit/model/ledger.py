@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from wtxtgit.model.array import Meta, Signature
 
 LEDGER_SUFFIX = b".wsum"
-"""The end of a ledger's path; before it stands the path of what it seals."""
+"""The end of a ledger's path; the path of what it seals precedes it."""
 SIGNERS_PATH = b".wtxt/signers"
 RECIPIENTS_PATH = b".wtxt/recipients"
-"""Whom a repository's texts are encrypted for, where nobody is named."""
+"""The recipients for whom a repository's texts are encrypted if none are named."""
 AGE_ENDING = ".age"
-"""The end of the name of an age file."""
+"""The ending of the name of an age file."""
 TEXT_SUFFIX = b".wtxt"
 DELTA_SUFFIX = b".wtxtdelta"
 ENCRYPTED_SUFFIX = b".wtxt" + AGE_ENDING.encode("ascii")
 """The end of the path of an encrypted text."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
 DELETED_BUILD = "deleted"
-"""What the record of a sealed deletion has as `build`."""
+"""The `build` in the record of a sealed deletion."""
 DELETED_CONTENT = bytes.fromhex("e8624cf466515a0fb7a24b13ee5b4dc822a5da9853d9b595cd5ec75b8f1bca79")
-"""sha256_all of such a record: that of the opaque text of no bytes."""
+"""The sha256_all of such a record: that of the opaque text of an empty file."""
 NO_REPO = bytes(32)
-"""What a ledger says of its repository where that has no signers yet."""
+"""Stands for the repository in a ledger that began before there were signers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Ledger:
     head: LedgerHead
     records: tuple[Record, ...]
     place: bytes = field(init=False, compare=False, repr=False)
-    """The path that the signatures speak of: that of the last move, else the first line's."""
+    """The path that the signatures cover: that of the last move, else that of the first line."""
 
     def __post_init__(self) -> None:
         # Computed once: an audit asks for it at every commit.

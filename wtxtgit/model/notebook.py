@@ -9,6 +9,8 @@ from itertools import islice
 from wtxtgit.errors import MAX_NAME, clipped, escaped
 
 _MOST_ROWS = 100
+# Of `$...$` in a name a notebook would make a formula, which may be a link or invisible.
+_NO_FORMULAS = "tex2jax_ignore mathjax_ignore"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
@@ -19,7 +21,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     shown = f"<table><tr>{head}</tr>{body}</table>" if lines else ""
-    return f"<p>{_cell(title)}</p>{shown}"
+    return f"<div class='{_NO_FORMULAS}'><p>{_cell(title)}</p>{shown}</div>"
 
 
 def shape_of(shape: Sequence[int]) -> str:

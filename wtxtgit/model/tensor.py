@@ -14,10 +14,10 @@ from functools import cached_property, partial
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 Key = tuple[str, int]
-"""The name of a tensor or entry, and how many of that name came before it in its file."""
+"""The name of a tensor or entry, and how many with this name precede it in its file."""
 
 MAX_CHUNK = 1024**3
-"""Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""
+"""The most bytes of a chunk, stored or decoded, unless the user sets another limit."""
 
 
 class Decoding:
@@ -287,7 +287,7 @@ ITEM_BYTES = {
     "c64": 8,
     "c128": 16,
 }
-"""Bytes of one item of each element."""
+"""Size in bytes of an item of each element."""
 
 
 def keys_of(names: Iterable[str]) -> Iterator[Key]:

@@ -29,7 +29,7 @@ from wtxtgit.remotes.target import (
 _NEVER = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EXDEV)
 )
-"""What the system says that waiting does not change."""
+"""Errors of the system that waiting does not resolve."""
 
 
 class Folder(OneByOne):

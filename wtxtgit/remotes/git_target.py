@@ -48,7 +48,7 @@ class BranchFolder:
 
     _scheme: ClassVar[str]
     _attributes: ClassVar[bytes]
-    """What a folder that is made anew gets, as its gitattributes file."""
+    """The content of the gitattributes file of a new folder."""
 
     def __init__(
         self, remote: str, branch: str, path: str = "", *, repository: Path | None = None

@@ -32,12 +32,12 @@ _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NO_TEXT = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_\[][A-Za-z0-9._:\]-]*")
 _AT_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:(?!-).+")
-"""What ssh alone is asked for: a path of a user's at a host."""
+"""A path of a user at a host, which only ssh can mean."""
 _REPOSITORY = re.compile(
     r"(?:ssh|git)://.+|git\+[^#]+|[a-z]+://.+\.git/?|[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:.+", re.DOTALL
 )
-"""A file at a URL is none of these: what git alone speaks, or is told to speak, and the name
-that repositories have on servers."""
+"""Repositories, as opposed to files at URLs: schemes that only git uses, or is told to use, and the
+names that repositories have on servers."""
 _SCHEMES = ("https", "ssh", "file", "git")
 _MOST = 2048
 _REMOTE = "origin"

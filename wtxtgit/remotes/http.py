@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import httpx
 
 SILENCE = 60
-"""Seconds that a server may say nothing."""
+"""Seconds for which a server may send nothing."""
 CONNECT = 20
 _LATER = frozenset((408, 425, 429))
-"""Codes below 500 that ask for another try. RFC 9110, section 15.5; RFC 6585; RFC 8470."""
+"""Statuses below 500 that ask for another try: RFC 9110, section 15.5; RFC 6585; RFC 8470."""
 _SERVER = 500
 _SECONDS = re.compile("[0-9]{1,9}")
 _HINT = "pip install 'wtxtgit[stream]'"

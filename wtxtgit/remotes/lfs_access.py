@@ -19,7 +19,7 @@ from wtxtgit.remotes.urls import is_loopback
 _HTTPS = "https" + "://"
 _COMMAND = "git-lfs-authenticate"
 _FRESH = 120
-"""Seconds for which an answer is used: what it gives may end."""
+"""Seconds for which an answer is used: access data may expire."""
 
 
 class Granted(NamedTuple):

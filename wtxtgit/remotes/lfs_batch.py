@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _MEDIA = "application/vnd.git-lfs+json"
 _AT_ONCE = 100
-"""Objects that one request asks for: what git-lfs itself asks for."""
+"""Objects in one request, as in git-lfs itself."""
 _FRESH = 120
-"""Seconds after which the server is asked again what it said: its addresses may end."""
+"""Seconds after which the server is asked again: its addresses may expire."""
 _UPLOAD, _DOWNLOAD = "upload", "download"
 _UNAUTHORIZED = 401
 _OK = range(200, 300)

@@ -19,7 +19,7 @@ from wtxtgit.io.view import ByteView, hashed, pieces, write_all
 from wtxtgit.remotes.lfs_pointer import LfsObject
 
 STORAGE_KEY = "lfs.storage"
-"""git-lfs's key for where it is; a relative path starts from the common git directory."""
+"""git-lfs's key for its folder; relative paths start from the common git directory."""
 MISSING = "git-lfs has not fetched it"
 DAMAGED = "git-lfs has different content"
 _OBJECTS = "objects"

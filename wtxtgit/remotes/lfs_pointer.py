@@ -30,7 +30,7 @@ _SIZE = re.compile(rb"[0-9]{1,19}")
 _EXTENSION = b"ext-"
 POINTER = "a git-lfs pointer, not the file that it points to"
 MOST_POINTER = 1024
-"""Bytes that a pointer has at most."""
+"""Most bytes of a pointer."""
 
 
 class LfsObject(NamedTuple):

@@ -30,9 +30,9 @@ MAX_TAGS = 1 << 20
 _TITLE = "org.opencontainers.image.title"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _MOST = 4 * 1024 * 1024
-"""Bytes of an answer that is no blob: what a manifest may have. distribution-spec, "Push"."""
+"""Most bytes of an answer that is no blob, as for manifests: distribution-spec, "Push"."""
 _AT_ONCE = 1000
-"""Tags that one request asks for."""
+"""Tags in one request."""
 _CONFIG = b"{}"
 _REFERENCE = re.compile(
     r"(?P<host>[a-z0-9.-]+(?::[0-9]{1,5})?)/(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"

@@ -19,11 +19,11 @@ from wtxtgit.remotes.one_by_one import OneByOne, Session
 from wtxtgit.remotes.target import Outgoing, StoredFile, check_name
 
 DELIVERY = "application/vnd.wtxtgit.delivery.v1+json"
-"""The media type of an artifact's config, by which ours are known."""
+"""The media type of an artifact's config, by which ours are recognized."""
 FILE = "application/vnd.wtxtgit.file.v1"
 """The media type of a layer: a file."""
 ANNOTATION = "vnd.wtxtgit."
-"""Before the keys of what a delivery is said to be: `vnd.wtxtgit.gen`, `vnd.wtxtgit.root`."""
+"""The prefix of keys that describe a delivery: `vnd.wtxtgit.gen`, `vnd.wtxtgit.root`."""
 _LATEST = "latest"
 
 

@@ -32,7 +32,7 @@ from wtxtgit.trust.signing import SigningKey
 SIGNERS, SIGNERS_SEAL = SIGNERS_PATH.decode("ascii"), SIGNERS_LEDGER.decode("ascii")
 LEDGER = LEDGER_SUFFIX.decode("ascii")
 AS_THEY_ARE = b"* -text\n"
-"""gitattributes(5) for a checkout: line ends stay, whatever core.autocrlf says."""
+"""gitattributes(5) by which a checkout keeps line endings, whatever core.autocrlf says."""
 ATTRIBUTES = b"""\
 *.wtxt -text diff=wtxt
 *.wtxt.age -text diff=wtxt merge=binary
@@ -40,7 +40,7 @@ ATTRIBUTES = b"""\
 *.wtxtdelta.age -text
 *.wsum -text merge=wtxt-ledger
 """
-"""The same for what is sealed alone; `git diff` shows tensors where wtxtgit is installed."""
+"""The same for sealed files only; `git diff` shows tensors if wtxtgit is installed."""
 _SIGNERS_ATTRIBUTES = ".wtxt/.gitattributes"
 _SIGNERS_SCHEMA = "opaque/v1"
 

@@ -88,7 +88,7 @@ class Target(Protocol):
 
 
 Span = tuple[int, int]
-"""Where a part of a file begins, and where it ends: the first byte after it."""
+"""Start and end of a part of a file; the end is exclusive."""
 
 
 @runtime_checkable

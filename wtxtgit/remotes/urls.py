@@ -29,26 +29,26 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 
 GIT = "git+"
-"""Begins the URL of a file of a repository: `remotes.git_urls`."""
+"""The start of the URL of a file in a repository: `remotes.git_urls`."""
 _BLOCK = 8 * 1024 * 1024
-"""Bytes that are asked for at a time."""
+"""Bytes that are read at a time."""
 _SILENCE = 60
-"""Seconds that an HTTP server may say nothing."""
+"""Seconds for which an HTTP server may send nothing."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _AUTHORITY = re.compile(r"([^/?#@:]*):(?![0-9]*(?:[/?#]|$))")
-"""A user and the begin of a password, which may hold what ends a name elsewhere."""
+"""A user and the start of a password, which may contain what would end a host name."""
 _LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1")
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _WHOLE_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "memory", "http", "https")
 )
-"""Protocols of stores that have a file from the moment when all of it was sent, and not before."""
+"""Protocols of stores in which a file only appears when it is complete."""
 _NEVER = frozenset((401, 403, 404, 405, 410, 411, 413, 414, 451))
-"""Codes of HTTP that mean: not later either. RFC 9110, section 15.5."""
+"""HTTP statuses for which a later try makes no sense: RFC 9110, section 15.5."""
 _DENIED = re.compile("credential|accessdenied|forbidden|permission|authenti|nosuchbucket", re.I)
-"""In the kinds of what stores' packages raise."""
+"""Words in the names of exceptions by which packages of stores report missing access."""
 _NOT_IN_MEMBERS = re.compile(r"[%?#:*{}\[\]\\\x00-\x1f\x7f]")
-"""What a store may read as more than a character of a name: escapes, queries, patterns, URLs."""
+"""Characters that a store may interpret: as escapes, queries, patterns, URLs."""
 
 
 def is_url(name: str) -> bool:

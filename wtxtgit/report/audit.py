@@ -16,7 +16,7 @@ from wtxtgit.report.figures import OID_SHOWN
 UNTRUSTED = frozenset(
     {"missing-signature", "bad-signature", "untrusted-signer", "signers-changed", "bad-root"}
 )
-"""Kinds that speak of trust, not of integrity."""
+"""Kinds that concern trust, not integrity."""
 
 _STAYS = "COMMIT itself can only be cleared by a later trust root or a rewritten history"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
@@ -31,7 +31,7 @@ _OF_WARNINGS = {
     "unsealed": "wtxtgit seal --staged -- PATH",
     "untrusted-signer": "wtxtgit signers list  # add the signer's key, or sign the text again",
 }
-"""What to do where a kind is told as a warning."""
+"""What to do about kinds that are reported as warnings."""
 _SIGNERS = ".wtxt/signers"
 # Git reads `:/` before a path as the top level; commands that take plain paths get them from here.
 _PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH|(?<=-- )\.wtxt/signers")
@@ -45,7 +45,7 @@ def _mended(command: str, about: str = "") -> str:
 
 UNSEALED = "unsealed"
 ODD_CHECKPOINT = "odd-checkpoint"
-"""What only strict checks and audits find."""
+"""Only strict checks and audits find this kind."""
 HINTS = {
     "raw-binary": _mended(_CLEAN),
     "corrupt-text": _mended(f"git checkout COMMIT^ -- PATH && {_RESEAL}"),
@@ -75,9 +75,9 @@ HINTS = {
     "fine, audit without --strict",
     "lfs-pointer": _mended(FROM_LFS, PULL),
 }
-"""What to do about each kind, COMMIT and PATH being those of a finding.
+"""What to do about each kind; COMMIT and PATH are replaced by those of a finding.
 
-Each is a command for a shell, and what is to be known of it as a comment.
+Each is a command for a shell, with a comment on what has to be known of it.
 """
 
 

@@ -48,11 +48,11 @@ class Concern(JsonObject):
 
 
 OUTLIER = 10.0
-"""From how many times on a norm is another one."""
+"""A norm is an outlier if it is this many times another one."""
 LEAST_ITEMS = 16
-"""Items below which a tensor has no norm to speak of: counters and rates go where they like."""
+"""A tensor of fewer items has no significant norm: counters and rates may change by any factor."""
 _EQUAL = 1e-14
-"""The share of the mean up to which a standard deviation may be rounding alone."""
+"""A standard deviation up to this share of the mean may be nothing but rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,8 @@ class PartChange(JsonObject):
     """A part of a file that is not a tensor; or, if `name` is None, bytes that belong to no part.
 
     `offset` is its position after the change, or before it if it is gone. `before` and `after` are
-    sizes in bytes, None for none. `looks_like` is the format as which unowned bytes begin.
+    sizes in bytes, None for none. `looks_like` is the format whose magic starts bytes that belong
+    to no part.
     """
 
     KEYS = "name change=status offset before after looks_like?"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 OID_SHOWN = 12
-"""Digits of a commit's id that a report shows."""
+"""Digits of a commit's id that reports show."""
 DATE_SHOWN = len("2025-05-04")
 """Characters of a date that a table shows."""
 HASH_SHOWN = 12
 """Digits of a SHA-256 that a table shows."""
 NONE = "\u2013"
-"""What stands where there is no number."""
+"""Stands for a missing number."""
 _MOST_PERCENT = 10
 _NUMBER = re.compile("([0-9]+)")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

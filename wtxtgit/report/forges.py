@@ -21,7 +21,7 @@ from wtxtgit.report.figures import OID_SHOWN
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 VERSION = "2.1.0"
 MOST = 50
-"""Annotations that are made: GitHub shows no more of one job."""
+"""The most annotations: GitHub shows no more for one job."""
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
@@ -71,7 +71,7 @@ def sarif(report: ForgeReport, version: str) -> dict[str, object]:
     results = [_result(finding, kinds, seen) for finding in report.findings]
     rules = [_rule(kind, rule) for kind, rule in report.rules.items()]
     driver = {"name": "wtxtgit", "version": version, "rules": rules}
-    notes = [{"level": "note", "message": {"text": escaped(note)}} for note in report.notes]
+    notes = [{"level": "note", "message": {"text": _without_links(note)}} for note in report.notes]
     return {
         "$schema": SCHEMA,
         "version": VERSION,
@@ -113,12 +113,17 @@ def _result(finding: ForgeFinding, kinds: list[str], seen: Counter[str]) -> dict
         "ruleId": finding.kind,
         "ruleIndex": kinds.index(finding.kind),
         "level": str(finding.severity),
-        "message": {"text": escaped(finding.message) + where},
+        "message": {"text": _without_links(finding.message) + where},
         "locations": [{"physicalLocation": place}],
         # The only name that GitHub reads. Without it GitHub computes one from the line at
         # that location, which is the same for all generations of a checkpoint.
         "partialFingerprints": {"primaryLocationLineHash": _fingerprint(finding, seen)},
     }
+
+
+def _without_links(message: str) -> str:
+    """Return a message in which no name makes a link, as `[text](url)` would (SARIF, 3.11.6)."""
+    return escaped(message).replace("](", "] (")
 
 
 def _fingerprint(finding: ForgeFinding, seen: Counter[str]) -> str:

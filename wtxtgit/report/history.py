@@ -46,7 +46,7 @@ class Point(JsonObject):
 
 
 Points = tuple[Point | None, ...]
-"""One for each version, None where it has no such numbers."""
+"""One point for each version, None for a version without such numbers."""
 
 
 def joined(points: Sequence[Point]) -> Point | None:

@@ -47,30 +47,30 @@ from wtxtgit.report.tables import (
 )
 
 MOST_OF_A_NAME = 200
-"""Of a path, a principal or another name."""
+"""The most characters of a path, a principal or another name."""
 _PLAIN = frozenset(" -0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _BREAK = "\u200b"
 _FOUND = re.compile(r"(?i)(?<=[@#])|(?<=(?<![a-z0-9])GH)(?=-[0-9])|(?<=www)(?=\.)|(?<=:)(?=//)")
-"""Where GitHub's mentions, references (`#1`, `GH-1`), e-mail addresses and URLs are broken."""
+"""Where GitHub's mentions, references (`#1`, `GH-1`), e-mail addresses and URLs are interrupted."""
 MOST_FINDINGS = 100
 MOST_SIGNERS = 50
-"""With all at its most a summary stays below the 1 MiB of a step."""
+"""With this bound, and all others reached, a summary stays below the 1 MiB of a step."""
 MOST_CHARACTERS = 65_000
-"""GitHub takes 65,536 of a comment: there is room for a line of whoever posts it."""
+"""GitHub accepts 65,536 characters in a comment: whoever posts it can add a line."""
 MOST_ROWS = 20
-"""Rows of a table within a checkpoint's section."""
+"""The most rows of a table in a checkpoint's section."""
 MOST_LISTED = 100
-"""Checkpoints in the table of all of them."""
+"""The most checkpoints in the table of all of them."""
 MOST_NAME = 120
 MOST_MESSAGE = 300
 MOST_VALUE = 60
-"""Characters of a name, a message and a value of the metadata."""
+"""The most characters of a name, a message, and a value of the metadata."""
 _OVERVIEW_SHARE = 0.5
-"""Of a comment, at most, for the table of all checkpoints."""
+"""Largest share of a comment for the table of all checkpoints."""
 _SECTION_SHARE = 0.5
-"""Of what is left, at most, for the section of one checkpoint where others follow."""
+"""Largest share of the remaining space for a checkpoint's section if others follow."""
 _RESERVE = 400
-"""Characters for what says that something was left out."""
+"""Characters reserved for notes on what was left out."""
 _T = TypeVar("_T")
 _END = ["", "</details>"]
 _ELSEWHERE = "the HTML page and the JSON list everything"

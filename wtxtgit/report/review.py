@@ -127,11 +127,11 @@ class Sealing(StrEnum):
     """What the chain says of a checkpoint at the head."""
 
     SEALED = "sealed"
-    """The last record seals what is there, signed by somebody trusted."""
+    """The last record seals the present content, and somebody trusted signed it."""
     UNTRUSTED = "untrusted"
-    """Sealed, by nobody who is trusted, or the chain does not hold."""
+    """Sealed, but by nobody who is trusted, or the chain does not hold."""
     STALE = "stale"
-    """There is a ledger; its last record seals other content."""
+    """There is a ledger, but its last record seals other content."""
     UNSEALED = "unsealed"
 
 
@@ -159,11 +159,11 @@ class DeltaState(StrEnum):
     """What is known of a delta."""
 
     APPLIED = "applied"
-    """Put on its base, it makes what it says."""
+    """Applied to its base, it gives the content that it states."""
     VERIFIED = "verified"
-    """Nothing is wrong with it by itself; its base is not in the repository."""
+    """It is valid by itself; its base is not in the repository."""
     DAMAGED = "damaged"
-    """It does not hold, by itself or on its base."""
+    """It is not valid, by itself or on its base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +261,10 @@ class Reviewed(JsonObject):
 class Review(JsonObject):
     """All checkpoints that a branch changes, those with the most severe risks first.
 
-    `base` and `head` are spelled as in the request. `base_commit` is the commit compared with the
-    head (the merge base for `BASE...HEAD`), `head_commit` the head's. `commits` counts those of the
-    branch.
+    `base` and `head` are spelled as in the request, but the name of a generation as its commit;
+    before the first push `base` is `nothing`, and `base_commit` all zeros. `base_commit` is the
+    commit compared with the head (the merge base for `BASE...HEAD`), `head_commit` the head's.
+    `commits` counts those of the branch.
     """
 
     KEYS = "base head base_commit head_commit commits artifacts notes summary"
@@ -333,7 +334,7 @@ SEVERE = frozenset(
         Risk.LARGE,
     }
 )
-"""Risks that a merge should wait for; the others want a look."""
+"""Risks for which a merge should wait; the others need a look."""
 
 
 def by_severity(flags: Iterable[Flag]) -> list[Flag]:

@@ -93,7 +93,7 @@ class ChangeCell(NamedTuple):
 
 
 Cell = str | int | SignersCell | Share | Measure | ChangeCell | None
-"""What stands in a table. A plain string is ours, None says that there is no figure."""
+"""The content of a cell. A plain string is ours; None says that there is no figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ CONCERNS: Table[tuple[TensorDiff, Concern]] = Table(
         "what": lambda pair: Message(pair[1].message),
     },
 )
-"""What a reviewer must not miss, of a diff."""
+"""What a reviewer must not miss in a diff."""
 TENSORS: Table[TensorDiff] = Table(
     "changed tensor",
     {

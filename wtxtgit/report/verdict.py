@@ -9,7 +9,7 @@ from wtxtgit.model.findings import Problem, total
 from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})
-"""Kinds that speak of trust, not of integrity."""
+"""Kinds that concern trust, not integrity."""
 
 
 @dataclass(frozen=True, slots=True)

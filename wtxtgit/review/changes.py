@@ -40,8 +40,9 @@ from wtxtgit.report.review import Fate
 class Branch:
     """A range of commits.
 
-    `base` and `head` are spelled as in the request. `tip` is the commit that `base` names, `before`
-    the one that is compared with `after`: `tip`, or the commit where the branch forked off.
+    `base` and `head` are spelled as in the request. `tip` is the commit that `base` names, None if
+    nothing was pushed yet; `before` is the one that is compared with `after`: `tip`, the commit
+    where the branch forked off, or one that holds nothing.
     """
 
     base: str
@@ -62,7 +63,7 @@ class Branch:
 
 
 NOTHING = "nothing"
-"""What a base is called where nothing was pushed yet."""
+"""The name of the base if nothing has been pushed yet."""
 
 
 def branch_of(repo: Repository, asked: str | None) -> Branch:
@@ -117,7 +118,7 @@ def _default(repo: Repository) -> str | None:
 
 
 MOST_SEARCHED = 500
-"""Files that came or went, up to which renames are looked for by content."""
+"""Up to this many added or removed files, renames are searched by content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,7 @@ def _ledger(ledgers: Mapping[bytes, Ledger], path: bytes) -> Ledger | None:
 NAMES = ("filter", "merge", "wtxt-merge", "diff")
 MOST_NOTES = 20
 _TRACKED = (DRIVER, DRIVER, UNSPECIFIED, DRIVER)
-"""What `wtxtgit track` makes of them: what is tracked first is compared with that."""
+"""The attributes that `wtxtgit track` sets: those of newly tracked files are compared with them."""
 
 
 def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Iterator[str]:

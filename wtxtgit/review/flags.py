@@ -73,11 +73,11 @@ def _weight(group: LayerGroup) -> tuple[bool, float, int, int]:
 
 
 LEAST_CHANGES = 5
-"""Changes below which none of them is unusual."""
+"""With fewer changes than this none is unusual."""
 LEAST_SCORE = 3.5
 """The score from which a change is unusually large."""
 LEAST_SPREAD = 0.1
-"""Of log10: layers that change alike within a few percent are no reason to flag a few more."""
+"""In log10: layers that change alike within a few percent are no reason to flag some of them."""
 _MAD_OF_NORMAL = 0.6745
 """The median absolute deviation of a normal distribution of standard deviation 1."""
 
@@ -126,9 +126,9 @@ def unusual_tensors(tensors: Iterable[TensorDiff], but: Iterable[str]) -> Iterat
 
 
 MOST_TENSORS = 20
-"""Tensors of which a risk is told one by one."""
+"""For at most this many tensors a risk is listed one by one."""
 LEAST_GROUPS = 4
-"""Layers that a file has to have for one of them to be a single one."""
+"""A file needs this many layers for one of them to count as a single one."""
 
 
 def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
@@ -177,7 +177,11 @@ def _dead(report: DiffReport) -> Iterator[str]:
 
 
 def part_flags(report: DiffReport) -> Iterator[Flag]:
-    """Yield flags for what differs besides tensors and metadata, if it exists at the head."""
+    """Yield flags for what differs besides tensors and metadata.
+
+    Bytes that belong to no part are only flagged if they are at the head: that they are gone is no
+    risk.
+    """
     hidden = (one for one in report.parts if one.name is None and one.after is not None)
     yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
     named = (one for one in report.parts if one.name is not None)

@@ -48,7 +48,7 @@ from wtxtgit.text.index import want_payload
 
 _MOST_AUTHOR = 100
 _MOST_SUBJECT = 200
-"""Characters of a commit's."""
+"""The longest subject of a commit in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class _Reading:
         self._kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._before: Side | None = None
         self._until = ExitStack()
-        """Closes the side before."""
+        """Closes the previous side."""
 
     def close(self) -> None:
         self._until.close()

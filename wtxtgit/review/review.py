@@ -52,11 +52,11 @@ from wtxtgit.review.sets import with_sets
 from wtxtgit.setup.sizes import large_blob, max_blob
 
 MOST_COMMITS = 50
-"""Commits that are told of a checkpoint, the newest."""
+"""The most commits listed for a checkpoint, newest first."""
 MOST_SUBJECT = 200
-"""Characters of a commit's subject."""
+"""The longest subject of a commit in characters."""
 MOST_AUTHOR = 100
-"""Characters of a commit's author."""
+"""The longest author of a commit in characters."""
 
 
 @dataclass(frozen=True, slots=True)

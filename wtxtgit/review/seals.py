@@ -25,7 +25,7 @@ from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.trust.state import Violation
 
 MOST_GENERATIONS = 100
-"""Generations of a branch that are told, the newest."""
+"""The most generations listed for a branch, newest first."""
 MOST_VIOLATIONS = 20
 
 _RISKS = {
@@ -34,7 +34,7 @@ _RISKS = {
     "bad-signature": Risk.SIGNER,
     "untrusted-signer": Risk.SIGNER,
 }
-"""What a review calls findings that it tells in no other way."""
+"""The risks as which a review reports findings for which it has no other report."""
 
 
 @dataclass(frozen=True)

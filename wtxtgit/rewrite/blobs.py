@@ -35,7 +35,7 @@ from wtxtgit.store.repack import join_small
 from wtxtgit.text.grammar import is_detached, is_text
 
 _JOINED = 100
-"""Detached versions after which their packs become one."""
+"""After this many detached versions their packs are joined to one."""
 
 
 class Form(Protocol):

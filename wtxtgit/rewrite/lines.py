@@ -11,8 +11,8 @@ byte:
     # wtxtgit migrate import: end
 
 The first two lines replace git-lfs's line in its place. Added lines go to the end, where they
-override all earlier ones; the first of them says what they are. Lines that somebody inserts later
-stay.
+override all earlier ones; the first of them says what was there before. Lines that somebody
+inserts later stay.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_NEWLINE = b" (the line before did not end)"
 _OVER_LFS = b" (over git-lfs)"
 _END = b"# wtxtgit migrate import: end"
 _BOM = b"\xef\xbb\xbf"
-"""Git passes over it at a file's beginning alone: it stays there."""
+"""Git ignores this only at the beginning of a file, so it stays there."""
 _LFS_KEYS = (b"filter", b"diff", b"merge", b"text")
 
 
@@ -75,10 +75,10 @@ def added_lines(how: ImportLines) -> bytes:
 
 
 def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes | None:
-    """Return the gitattributes file (None for none) of a commit whose files become texts.
+    """Return the gitattributes file of a commit whose files become texts; None for no file.
 
-    `at_top` says that it is the one at the top level, which gets the patterns. Raises UsageError
-    for a pattern that git would not obey.
+    `content` is the former file, None if there was none. `at_top` says that it is the one at the
+    top level, which gets the patterns. Raises UsageError for a pattern that git would not obey.
     """
     if content is not None and content.startswith(_BOM):
         return _BOM + (imported(content[len(_BOM) :], how, at_top=at_top) or b"")
@@ -104,7 +104,10 @@ def _wanted(content: bytes, how: ImportLines) -> list[tuple[bytes, tuple[bytes, 
 
 
 def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
-    """Return the gitattributes file of a commit whose texts become files, or git-lfs's pointers."""
+    """Return the gitattributes file of a commit whose texts become files, or git-lfs's pointers.
+
+    `content` is the former file, None for none. Returns None if no file is to be left.
+    """
     if content is None:
         return None
     if content.startswith(_BOM):

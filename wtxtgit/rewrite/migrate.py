@@ -86,10 +86,10 @@ class _MigrationPlan:
     files: set[bytes] = field(default_factory=set)
     """Paths of versions that change."""
     paths: dict[bytes, bytes] = field(default_factory=dict)
-    """The form that each path has, where it has been seen."""
+    """The form that each path gets, where that is known."""
     others: dict[str, bytes] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
-    """Commits that change while their parents do not."""
+    """Commits that change although their parents do not."""
 
 
 def migrate(

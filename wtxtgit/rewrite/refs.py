@@ -19,13 +19,13 @@ BACKUP = "refs/wtxt/before"
 _HEADS, _TAGS, _NOTES = "refs/heads/", "refs/tags/", "refs/notes/"
 _STASH = "refs/stash"
 _MOST_TAGGED = 64
-"""Tags of tags that are followed."""
+"""How many tags of tags are followed."""
 _ARMOR = re.compile(
     rb"^-----BEGIN (?:PGP SIGNATURE|PGP MESSAGE|SSH SIGNATURE|SIGNED MESSAGE)-----", re.MULTILINE
 )
 """Where the signature of a tag begins: git's gpg-interface.c."""
 _IS_NO_NAME = re.compile(r"\.\.|@\{(?!-\d)")
-"""In a range, or an entry of a reflog; `@{-1}` is a branch. gitrevisions(7)."""
+"""Part of a range, or of a reflog's entry; `@{-1}` is a branch. gitrevisions(7)."""
 _SIGNATURES = (b"gpgsig", b"gpgsig-sha256", b"mergetag")
 
 

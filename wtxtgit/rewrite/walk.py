@@ -30,7 +30,7 @@ _Entry = tuple[int, str]
 _AttributeFiles = dict[bytes, _Entry]
 """A tree's gitattributes files: mode and blob by path."""
 Values = Mapping[bytes, tuple[bytes, ...]]
-"""What git says of paths, for each of `CHECKOUT`."""
+"""What git says of paths: values for each attribute in `CHECKOUT`."""
 
 
 class Migration(Protocol):

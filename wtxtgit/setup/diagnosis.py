@@ -30,9 +30,9 @@ from wtxtgit.text.grammar import binary_size
 
 _SHOWN_PATHS = 5
 _SHOWN_CHARACTERS = 200
-"""Characters that a message shows of a path."""
+"""Most characters of a path in a message."""
 _COMMAND_CHARACTERS = 1000
-"""Characters from which on a command names fewer paths."""
+"""A command with more characters names fewer paths."""
 
 
 class Level(StrEnum):

@@ -61,9 +61,10 @@ MODULES = {
     "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
+"""Distributions that wtxtgit needs, and a module of each that shows that it works."""
+
 if sys.version_info < (3, 14):
     MODULES["backports.zstd"] = "backports.zstd"
-"""Distributions that wtxtgit needs, and a module of each that shows that it works."""
 
 
 def examine(repo: Repository | None) -> Diagnosis:

@@ -197,7 +197,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
 
 _START_SECONDS = 60
 _DRIVERS = r"^(filter|diff|merge)\.wtxt"
-"""Where the driver's keys are, for git's own regular expressions."""
+"""The driver's keys, as a regular expression for git."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ CONFIG_KEY = "wtxtgit.signingKey"
 VARIABLE = "WTXTGIT_KEY"
 AGENT = "agent:"
 AGENT_SOCKET = "SSH_AUTH_SOCK"
-"""Where an ssh-agent listens."""
+"""The environment variable with the socket of an ssh-agent."""
 
 
 def users_keyring(environment: Mapping[str, str]) -> Keyring:

@@ -31,12 +31,12 @@ from wtxtgit.text import grammar
 from wtxtgit.text.grammar import text_size
 
 MAX_FORGE_BLOB = 100 * 1024 * 1024
-"""What the big forges take as one blob."""
+"""The largest blob that the big forges accept."""
 MAX_BLOB_KEY = "wtxtgit.maxBlob"
 MAX_DIFF_LINES = 20_000
-"""What forges show at most of a pull request's diff."""
+"""Most lines of a pull request's diff that forges show."""
 MAX_DIFF_TEXT = MAX_DIFF_LINES * grammar.LINE_TEXT
-"""Bytes of text from which on a diff of all its lines is longer than that."""
+"""A diff of all lines of a text with more bytes is longer than that."""
 
 _MIB = 1024 * 1024
 
@@ -65,18 +65,18 @@ def _mib(size: int) -> str:
 DEFAULT_THRESHOLD = 512 * 1024 * 1024
 """Git's own core.bigFileThreshold."""
 MAX_DELTA_TEXT = 4 * 1024 * 1024 * 1024
-"""Offsets in git's deltas have 32 bits: of a longer text the rest finds no base."""
+"""Offsets in git's deltas have 32 bits: what lies beyond in a longer text finds no base."""
 
 REPACK_UNBOUND = 25
-"""Texts that a thread of `git repack` holds without pack.windowMemory."""
+"""Texts that a thread of `git repack` holds in memory without pack.windowMemory."""
 REPACK_LEAST = 5
-"""Texts that a thread holds at least, and one that makes deltas at all."""
+"""Fewest texts that a thread holds in memory if it makes deltas at all."""
 FULL_WINDOW = 4
 """Texts in a window with which packs are as small as without a bound."""
 CHECKOUT_TEXTS = 2
 """Texts' worth of memory that `git checkout` takes: the blob, and what smudge makes of it."""
 DETACHED_PART = 400
-"""A detached text has about this part of its file's bytes."""
+"""A detached text has about one part in this many of its file's bytes."""
 DIFF_TEXTS = 5
 """Texts' worth of memory that `git diff --no-ext-diff` takes."""
 

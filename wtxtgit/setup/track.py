@@ -32,11 +32,11 @@ from wtxtgit.text import grammar
 from wtxtgit.text.grammar import binary_size
 
 FILTER, DETACHED = b"filter=wtxt", b"filter=wtxt-detached"
-"""What keeps files as texts, and as detached ones."""
+"""The attributes by which files are kept as texts, and as detached ones."""
 _FILTERS = (FILTER, DETACHED)
 _LFS_FILTER = b"filter=lfs"
 BESIDE = (b"diff=wtxt", b"merge=wtxt", b"-text")
-"""What stands beside them on a line."""
+"""The attributes beside them on a line."""
 COMPANIONS = (
     (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
     (b"*.wtxt.age", (b"-text", b"diff=wtxt", b"merge=binary")),
@@ -49,10 +49,10 @@ ABOUT = (
     b"# Kept as text by wtxtgit: pip install wtxtgit, then wtxtgit install. "
     b"A file that begins with WTXT: docs/met-a-text.md in its source"
 )
-"""The line for those who have a clone, and have not heard of it."""
+"""The line that explains ours to those who have a clone and do not know wtxtgit."""
 
 MEMORY_HINT_SIZE = 256 * 1024 * 1024
-"""From this size of binary on, what git holds in memory is worth a word."""
+"""From this size of a binary on, git's use of memory is mentioned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 
 MOST_TOLD = Problems.MOST
-"""Chunks that are told of a pack, and as lost: of others there is a count."""
+"""Most chunks that are listed for a pack, and as lost; further ones are only counted."""
 _BLOCK = 1 << 16
 _OTHER_NAME = "has a SHA-256 other than its name states"
 

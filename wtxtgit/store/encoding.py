@@ -23,9 +23,9 @@ from wtxtgit.store.pack import GROUPED, ITEMS, MAX_CODED, PREFIX, STORED, XOR, Z
 
 Bytes = npt.NDArray[np.uint8]
 MakeFrame = Callable[[memoryview], bytes]
-"""Makes one zstd frame of some bytes."""
+"""Compresses bytes to one zstd frame."""
 NoisyGroups = set[tuple[int, int]]
-"""Encodings and places in the item that had nothing to code in chunks that are alike."""
+"""Encodings and positions in the item that could not be compressed in similar chunks."""
 
 # Tables of 64 entries and matches of 7 bytes or more: numbers have no others, and the remaining
 # work is counting and coding single bytes. Measured on weights, the default level 1 takes twice as

@@ -31,16 +31,16 @@ _HASHED = 24
 _HEAD_SIZE = 8
 _MOST_INDEX = 64 * 1024 * 1024
 MAX_END = _MOST_INDEX + TRAILER_SIZE
-"""Bytes of a pack's index and trailer."""
+"""Most bytes of a pack's index and trailer."""
 _MOST_PACK = 1 << 48
 _MAGIC_END = b"WTXTPEND"
 FILE_NAME = re.compile(r"([0-9a-f]{64})\.pack")
 
 STORED, ZSTD, GROUPED, XOR, PREFIX = range(5)
 ITEMS = {STORED: (1,), ZSTD: (1,), GROUPED: (2, 4, 8), XOR: (1, 2, 4, 8), PREFIX: (1,)}
-"""What an encoding's item may be."""
+"""The item sizes that each encoding allows."""
 MAX_CODED = 16 * 1024 * 1024
-"""Chunks of more bytes are stored as they are."""
+"""Chunks with more bytes are stored unencoded."""
 MAX_MOVED = 128 * 1024
 """Bytes of a chunk that is decoded with a prefix, and of each of its bases: a chain of these
 doubles at each step, so no more than 64 MiB are decoded for one."""
@@ -48,7 +48,7 @@ MAX_DEPTH = 8
 """The longest chain of bases."""
 
 U8, U4, _U1 = "Q", "I", "B"
-"""Numbers of 8, 4 bytes and one byte, as `array` has them."""
+"""Type codes of `array` for numbers of 8, 4 and 1 bytes."""
 _COLUMNS = (U8, U8, U8, U4, U4, _U1, _U1, _U1, _U1)
 ROW_SIZE = NAME_SIZE + sum(array(column).itemsize for column in _COLUMNS)
 _HEADS_AT_ONCE = 1024 * 1024

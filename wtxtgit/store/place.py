@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wtxtgit.store.store import Store
 
 PATH_KEY = "wtxtgit.storePath"
-"""The key for where the store is; a relative path starts from the common git directory."""
+"""The key for the path of the store; relative paths start from the common git directory."""
 _FOLDER = Path("wtxt", "store")
 
 

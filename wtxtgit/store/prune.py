@@ -19,7 +19,7 @@ from wtxtgit.store.repack import Mover, alone, remove
 from wtxtgit.store.store import Store
 
 Judge = Callable[[Mapping[bytes, float]], Set[bytes]]
-"""Gets a store's chunks, and when each was last added, in seconds since 1970; gives what stays."""
+"""Gets a store's chunks, and when each was last added (seconds since 1970); returns what stays."""
 
 
 def prune_store(

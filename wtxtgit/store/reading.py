@@ -31,7 +31,7 @@ from wtxtgit.store.pack import (
 
 _MOST_HELD = 8 * 1024 * 1024
 MAX_HELD = 512 * 1024
-"""Bytes of a chunk up to which it is kept for a while after it was decoded."""
+"""Decoded chunks of up to this many bytes are cached."""
 _OTHER_BYTES = "does not match its SHA-256"
 
 

@@ -37,7 +37,7 @@ from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
 
 ASIDE = ".damaged"
-"""What comes after the name of a pack that is damaged, and is no longer used."""
+"""The ending of the name of a damaged pack that was set aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ from wtxtgit.store.reading import (
 )
 
 MAX_PACK = 64 * 1024 * 1024
-"""Bytes of a pack, unless it is of one chunk."""
+"""Most bytes of a pack, unless it has a single chunk."""
 _READ_ONLY = 0o444
 # Bytes that are written together, and the most that wait.
 _SOON, _MOST_WAITING = 512 * 1024, 4 * 1024 * 1024

@@ -23,7 +23,7 @@ from wtxtgit.tensors.program_arrays import GivenArray
 from wtxtgit.text.arrays import NumpyArray, NumpyType
 
 _ALIGNED = 64
-"""Arrays begin at multiples of so many bytes: a line of the cache."""
+"""Arrays begin at multiples of this many bytes, a cache line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class BufferPool:
         self._free: list[SharedBuffer] = []
         self._number = 0
         self.numbers: frozenset[int] = frozenset()
-        """Of all buffers that there are, free or not."""
+        """The numbers of all existing buffers, free or not."""
 
     def take(self, size: int) -> SharedBuffer:
         """Return a buffer of at least `size` bytes, which only the caller may write."""

@@ -31,7 +31,7 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 300.0
 _MOST_DOUBLINGS = 16
 _LOOK = 0.5
-"""Seconds from one look at what other ranks have done to the next, at the end."""
+"""Seconds between checks, at the end, of what other ranks have done."""
 
 
 @dataclass(frozen=True, slots=True)

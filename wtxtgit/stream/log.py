@@ -20,10 +20,10 @@ from wtxtgit.io.view import write_all, write_on
 from wtxtgit.model.checksum import crc32c
 
 MAX_SIZE = 64 * 1024 * 1024
-"""Bytes that a reader takes; a log is compacted long before."""
+"""Most bytes that are read; a log is compacted long before."""
 _LINE = re.compile(rb"([a-z]+)((?: [a-z0-9_]+=[!-~]*)*) crc32c=([0-9a-f]{8})")
 _PLAIN = "/:@+,;!*()[]{}|~$&'<>?^`\\\"#"
-"""Characters that stand as they are: all but space, control characters, `=` and `%`."""
+"""Characters that are not encoded: all except space, control characters, `=` and `%`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from wtxtgit.trust.age.identities import AgeIdentity, opened
 
 _Texts = Mapping[Rank, tuple[ByteView, TextReport]]
 _LEAST_FIRST = (SignatureState.ABSENT, SignatureState.UNKNOWN_KEY, SignatureState.VALID)
-"""What can be said of several signatures is what can be said of the least of them."""
+"""Signature states, worst first: several signatures together are as good as the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class _Fetch:
             gen: None for gen in map(index_gen, names) if gen is not None
         }
         self.gens = {gen for gen, rank in self._files if rank.is_alone} | self._indexes.keys()
-        """Those that are whole: of several ranks, those that have an index."""
+        """The whole generations; with several ranks, those that have an index."""
 
     def ranks(self, gen: int) -> list[Rank]:
         """Return the ranks that have a part of a generation; only ALONE if it is not in parts."""

@@ -50,9 +50,9 @@ from wtxtgit.stream.state import (
 
 _log = logging.getLogger("wtxtgit.stream")
 NEW = ".new"
-"""Ends the names of files whose generation does not count yet."""
+"""The ending of the names of files whose generation does not count yet."""
 _SPARE_LINES = 1000
-"""So many lines that no longer say anything are left in a log."""
+"""The number of obsolete lines from which on a log is compacted."""
 
 
 class Ring:

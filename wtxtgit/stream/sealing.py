@@ -27,12 +27,12 @@ from wtxtgit.text.grammar import MAGIC, parse_meta
 from wtxtgit.trust.signing import SigningKey
 
 PLACE = "snapshot"
-"""Begins the names at which generations stand, one after the other."""
+"""The start of the paths at which one generation follows the other."""
 _GENERATION = re.compile(r"gen-([0-9]{6,})(.*)")
 _DELTA = ".from-"
 _SCHEMA = "opaque/v1"
 _HEAD = 4096
-"""Bytes within which a text's `meta` line ends, if it is one of ours."""
+"""The `meta` line of a text of ours ends within this many bytes."""
 
 
 def sealing(target: Target, key: SigningKey | None, threads: int | None = None) -> Target:

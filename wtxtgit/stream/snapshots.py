@@ -53,7 +53,7 @@ from wtxtgit.trust.signing import SigningKey
 
 _log = logging.getLogger("wtxtgit.stream")
 _TRIES = 3
-"""So many workers may die of one generation."""
+"""Most workers that may die of one generation."""
 _SPARE_REQUESTS = 1000
 
 

@@ -24,7 +24,7 @@ from wtxtgit.stream.ranks import ALONE, REQUESTS, WAL, PartName, Rank, read_worl
 
 FIRST_PREV = bytes(32)
 _TOLD = 100
-"""So many generations that came to nothing are remembered by their numbers, the last ones."""
+"""The number of lost or failed generations that are remembered, the last ones."""
 
 
 class DeliveryState(StrEnum):

@@ -36,9 +36,9 @@ from wtxtgit.text.verify import raise_first, verify
 from wtxtgit.trust.age.identities import AgeIdentity, opened
 
 OpenTarget = Callable[[str], Target]
-"""Opens the target that goes by this spelling; raises WtxtgitError."""
+"""Opens a target by its spelling; raises WtxtgitError."""
 _Chain = tuple[int, bytes, bytes, bytes]
-"""What a text says of itself: gen, sha256_all, merkle_prev, merkle_this."""
+"""What a text states about itself: gen, sha256_all, merkle_prev, merkle_this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from wtxtgit.stream.sealing import sealing
 _log = logging.getLogger("wtxtgit.stream")
 LOWEST_PRIORITY = 19
 LINGER = 30.0
-"""Seconds for which deliveries go on when the training has ended."""
+"""Seconds for which deliveries continue after the training has ended."""
 
 
 class SnapshotWorker:

@@ -36,7 +36,7 @@ from wtxtgit.tensors.numbers import (
 from wtxtgit.tensors.tensor_bytes import aligned
 
 SEGMENT = 4096
-"""Bytes of a piece: rows of most matrices are as long, and items fit in."""
+"""Size of a segment in bytes: about a row of most matrices, and a whole number of items."""
 
 Product = tuple[float, int]
 """A sum of products: value x 2^exponent."""

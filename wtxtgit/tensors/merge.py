@@ -44,7 +44,10 @@ class RowOutcome:
 
     @property
     def how(self) -> str | None:
-        """Whose changes the result has; None if both sides changed the same rows."""
+        """Whose changes the result has: "ours", "theirs", "both" (rows of either) or "equal".
+
+        None if both sides changed the same rows differently.
+        """
         if self.both:
             return None
         if self.ours and self.theirs:

@@ -26,7 +26,7 @@ from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS
 U8 = NDArray[np.uint64]
 
 BLOCK = 256 * 1024
-"""Bytes that are worked on at a time: what they become fits into a processor's cache."""
+"""Bytes that are processed at a time: what is computed from them fits in a processor's cache."""
 
 INTEGERS = frozenset({"i64", "u64", "i32", "u32", "i16", "u16", "i8", "u8", "bool"})
 WIDE = frozenset({"i64", "u64"})
@@ -125,7 +125,7 @@ def ulp_buckets(
 F8 = NDArray[np.float64]
 
 _LEAST, _MOST = 2.0**-900, 2.0**960
-"""Sums of squares between which neither the squares nor sums of sums lose anything."""
+"""Bounds of sums of squares within which neither squares nor sums of sums lose anything."""
 # Below this share of the norm, the spread may be nothing but rounding.
 _NO_SPREAD = 2.0**-90
 
@@ -294,7 +294,7 @@ class Moments:
 
 
 MAX_EXPONENT = 480
-"""Powers of two between which squares, and sums of them, are numbers of float64."""
+"""Between these powers of two, squares and sums of squares are within float64's range."""
 
 
 SMALL_FLOATS = {
@@ -338,7 +338,7 @@ def _small_float(byte: int, element: str) -> float:
 
 
 MAX_RANGES = 256
-"""Ranges that are told; further ones are joined across the smallest gaps."""
+"""The most ranges that are reported; further ones are joined across the smallest gaps."""
 MAX_BLOCKS = 64
 
 

@@ -15,7 +15,7 @@ from wtxtgit.tensors.numbers import BLOCK, F8
 from wtxtgit.tensors.statistics import BINS, SPREAD, bounds_apart, tally
 
 MOST_BLOCKS = 16
-"""Blocks of rows, and of columns, that a tensor is cut into."""
+"""The most blocks of rows, and of columns, into which a tensor is cut."""
 
 _Sums = NDArray[np.float64]
 

@@ -41,7 +41,7 @@ _SCALES = {
 }
 _Blocks = NDArray[np.bool_]
 _ANY: tuple[int, str, tuple[int, ...]] = (1, "", ())
-"""Of other packed items only whether all bytes are 0 says something."""
+"""For other packed items it is only meaningful whether all bytes are 0."""
 
 
 def scale_states(a: Tensor, b: Tensor) -> ScaleStates:

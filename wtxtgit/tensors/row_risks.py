@@ -22,16 +22,16 @@ from wtxtgit.tensors.numbers import BLOCK, F8
 from wtxtgit.tensors.tensor_bytes import aligned
 
 LEAST_ROW = 8
-"""Items below which a row is too short to say anything of it."""
+"""Rows of fewer items are too short for a judgement."""
 LONGEST_ROW = 4 * 1024 * 1024
-"""Bytes of a row that is looked at: it is held in memory as a whole, twice."""
+"""The largest row in bytes that is examined: it is held in memory as a whole, twice."""
 MOST_FIRST = 3
-"""Rows of a kind that are named."""
+"""How many rows of a kind are named."""
 _SAMPLE = 15
-"""Items of a row by which is seen whether it is worth counting."""
+"""How many items of a row are sampled to decide whether to count all of them."""
 _LEAST_EQUAL = 3
 _LIMITS = {"f16": 0x7BFF, "bf16": 0x7F7F}
-"""Bits of the largest finite number of what can't hold much more than weights have."""
+"""Bits of the largest finite number of dtypes that can hold little more than weights have."""
 
 _Rows = NDArray[np.intp]
 _Found = tuple[int, _Rows, _Rows, _Rows, int]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports
     from wtxtgit.report.review import Distributions
 
 FEW = 65_536
-"""Items that are sorted to be counted: a table of all patterns would cost more."""
+"""Up to this many items are counted by sorting: a table of all patterns would cost more."""
 
 
 def statistics(tensor: Tensor) -> Statistics | None:
@@ -154,7 +154,7 @@ class _Sums:
 
 BINS = 48
 SPREAD = 4.0
-"""Standard deviations on either side of the mean that bins are for."""
+"""The bins reach this many standard deviations to either side of the mean."""
 # Bounds whose distance does not overflow.
 _MOST = float_info.max / 4
 # The least width for which the bins' widths are not subnormal.

@@ -33,7 +33,7 @@ Content: TypeAlias = tuple[str, str, tuple[int, ...], bytes]
 """A tensor's name, dtype, shape and SHA-256."""
 
 BLOCK = 4 * 1024 * 1024
-"""Bytes of a block, unless the caller says otherwise."""
+"""Size of a block in bytes, unless the caller sets another one."""
 _PREFIX_BLOCK = 1024 * 1024
 NUMPY = {
     "f64": "f8",
@@ -51,7 +51,7 @@ NUMPY = {
     "c64": "c8",
     "c128": "c16",
 }
-"""numpy's word for each element that it knows."""
+"""numpy's name for each element that it has."""
 EXTENSIONS = {
     "bf16": "bfloat16",
     "f8_e4m3": "float8_e4m3fn",
@@ -62,9 +62,9 @@ EXTENSIONS = {
 }
 """The word for each element that the package ml_dtypes registers with numpy."""
 PARTS = {"c64": 2, "c128": 2}
-"""Numbers of an item, each of which has a byte order."""
+"""How many numbers, each with a byte order, make up an item."""
 MAX_RANK = 32
-"""Dimensions that arrays of every numpy can have."""
+"""The most dimensions that arrays can have in all versions of numpy."""
 
 _DESCR = re.compile(r"[<>|][biufcmMSUV][0-9]{0,10}(?:\[[A-Za-z0-9/]{1,32}\])?")
 

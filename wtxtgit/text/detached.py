@@ -64,6 +64,6 @@ def attached(
     name: str | None = None,
     threads: int | None = None,
 ) -> Iterator[Buffer]:
-    """Yield the attached form of a verified detached text, in pieces; `name` as above."""
+    """Yield the attached form of a verified detached text, in pieces; `name` as in `rewritten`."""
     with rewritten(text, index, layout, detached=False, name=name, threads=threads) as writer:
         yield from writer.stream()

@@ -227,8 +227,8 @@ class TextPlan:
         self._add_span(plan.lead)
         for block in blocks:
             size = block.count * chunk_text_size(block.size)
-            # The end of an array is written here and counted in `_body_size`: a run must be exactly
-            # as long as planned.
+            # The end of an array is counted here and in `_body_size`: a run must be exactly as long
+            # as planned.
             if block.is_last:
                 size += len(grammar.END_ARRAY)
             if self._pending + size > RUN_TEXT:

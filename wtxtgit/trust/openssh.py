@@ -41,7 +41,7 @@ from wtxtgit.errors import InputError, WtxtgitError
 SEED_SIZE = 32
 MAX_KEY_FILE = 64 * 1024
 MAX_COMMENT = 200
-"""Characters of a comment that we write."""
+"""Most characters of a comment that we write."""
 
 _BEGIN = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _END = b"-----END OPENSSH PRIVATE KEY-----"
@@ -54,7 +54,7 @@ _Y = 2**255 - 1
 """The bits of a public key that hold y; the highest one is the sign of x."""
 _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1})
-"""y of the 8 points of an order that divides 8, those over p too: some libraries reduce them."""
+"""y of the 8 points whose order divides 8, also if not below p: some libraries reduce it."""
 _BLANKS = re.compile(r"[ \t]+")
 _TYPE_SHOWN = 64
 KEY_TYPES = re.compile(
@@ -365,7 +365,7 @@ HEADER = (
     "# sealed it as their threshold says.\n"
     "# threshold: 1\n"
 )
-"""What a file that has just been made starts with."""
+"""The first lines of a new file."""
 
 _LOOSE_PRINCIPAL = re.compile(r"[^\s\"=]+")
 # `,` separates a list, `*`, `?` and `!` make a pattern, `"` quotes, `#` begins a comment, and `=`

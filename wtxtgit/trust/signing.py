@@ -33,13 +33,13 @@ from wtxtgit.trust.openssh import (
 )
 
 AskPassphrase = Callable[[str], str]
-"""Asks for the passphrase of the key that goes by this name."""
+"""Asks the user for the passphrase of the key with this name, and returns it."""
 _TYPES_SHOWN = 8
 MAX_ANSWER = 256 * 1024
-"""Most bytes of an answer, as OpenSSH bounds it."""
+"""Most bytes of an answer, as in OpenSSH."""
 LIST_SECONDS = 10
 SIGN_SECONDS = 120
-"""A person may have to confirm, or to touch a device."""
+"""Seconds for a signature: a person may have to confirm, or to touch a device."""
 FAILURE = 5
 REQUEST_IDENTITIES, IDENTITIES_ANSWER = 11, 12
 SIGN_REQUEST, SIGN_RESPONSE = 13, 14

@@ -145,9 +145,9 @@ class TrustState:
     _open: dict[LineId, tuple[Ledger, ...]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
-    """The open ledgers of lines, as far as they were asked for."""
+    """Cache: the open ledgers by line."""
     _contested: set[LineId] = field(default_factory=set, init=False, compare=False, repr=False)
-    """Lines of which an open ledger is not accepted as a whole."""
+    """Cache: lines with an open ledger that is not completely accepted."""
     _sole: dict[bytes, Ledger] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property

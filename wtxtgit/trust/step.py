@@ -74,7 +74,7 @@ class _StepWork:
         self._open = open_ledgers(before, signed_by)
         self._signers = before.signers
         self._lines: dict[LineId, LedgerLine] = {}
-        """Lines that are others after the commit."""
+        """The lines that the commit changes, as they are after it."""
         self._keys = before.trusted
         """Keys that are trusted before or after the commit."""
         self._is_refused = False
@@ -84,7 +84,7 @@ class _StepWork:
         self._standing: dict[LineId, list[tuple[bytes, Ledger]]] = {}
         self._joined: set[Ledger] = set()
         self._gone: list[Ledger] = []
-        """Open ledgers that let go of their places, and that no ledger of the tree extends."""
+        """Open ledgers that have released their places, and that no ledger of the tree extends."""
         self.violations: list[Violation] = []
 
     def after(self) -> TrustState:

@@ -66,6 +66,37 @@ def made() -> Made:
                 pieces(plain, w, folder=folder),
             ),
         )
+    pickle = t.pickled(plain)
+    yield (
+        "torch_folder_of_a_later_member",
+        Case(
+            "the folder of the first member has no pickle: the first that has one counts",
+            "torch",
+            zip_pieces(
+                [
+                    ("notes", [part("notes", b"abc", "notes")]),
+                    ("archive/data.pkl", [part("archive_data_pkl", pickle, "archive/data.pkl")]),
+                    ("archive/data/0", [w]),
+                ]
+            ),
+        ),
+    )
+    yield (
+        "torch_folder_of_the_first_member",
+        Case(
+            "the folder of the first member has a pickle, though another one's comes before it",
+            "torch",
+            zip_pieces(
+                [
+                    ("b/version", [part("b_version", b"3\n", "b/version")]),
+                    ("a/data.pkl", [part("a_data_pkl", pickle, "a/data.pkl")]),
+                    ("a/data/0", [part("a_data_0", FOUR, "a/data/0")]),
+                    ("b/data.pkl", [part("b_data_pkl", pickle, "b/data.pkl")]),
+                    ("b/data/0", [w]),
+                ]
+            ),
+        ),
+    )
     yield "torch_folder_deep", bad(plain, "data.pkl two folders down: no torch file", folder="a/b/")
     # Arguments.
     yield (

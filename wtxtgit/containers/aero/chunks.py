@@ -192,7 +192,7 @@ class ShardContent:
         return [] if self.page_size is None else page_spans(self.size, self.page_size)
 
     def blocks(self) -> Iterator[Buffer]:
-        """Yield the shard's bytes; raises FormatError if a tensor has not as many as it says."""
+        """Yield the shard's bytes; raises FormatError if a tensor's are not as many as it says."""
         end = 0
         for offset, nbytes, blocks in self.segments:
             yield bytes(offset - end)

@@ -125,7 +125,10 @@ class SplitModel(FileSet):
             yield findings.of_member(count)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """Join the findings of all files, and compare the number of tensors with the stated one."""
+        """Join the findings of all files, and compare their tensors' number with the first file's.
+
+        The first file states how many tensors all files have.
+        """
         findings, count = Findings.of_members(members)
         if findings.errors:
             return findings

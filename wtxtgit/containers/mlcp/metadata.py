@@ -234,7 +234,7 @@ class _Update:
         return new | {key: value for key, value in wanted.items() if key not in new}
 
     def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
-        """Return the checksum of a file that has exactly this shard; null if none has."""
+        """Return the checksum that `owner` has for exactly this shard; None if it has another."""
         # The bytes that a checksum covers are not available, so it is never computed ("Resealing").
         are_its_own = all(row.container is owner and not row.is_changed for row in rows)
         if not are_its_own or not _are_same(self._was(owner, number), rows):

@@ -26,7 +26,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import make_folder, opened_regular
 
 PACKS = "pack"
-"""The folder of packs, in that of objects."""
+"""The folder of packs in the objects folder."""
 _MOST_BORROWED = 64
 _MOST_ALTERNATES = 1024 * 1024
 _READ_ONLY = 0o444

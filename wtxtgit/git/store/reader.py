@@ -24,9 +24,9 @@ from wtxtgit.git.work_tree import HEAD_SIZE
 
 _BLOB = 3
 _HEAD_DEFLATED = 512
-"""Deflated bytes in which an object's head ends, behind the codes of a first block."""
+"""Deflated bytes that contain an object's header, which follows the codes of a first block."""
 _HEAD_MOST = 32
-"""Bytes that hold an entry's kind and size in a pack, or what stands before a loose blob."""
+"""Most bytes of an entry's type and size in a pack, or of the header of a loose blob."""
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _LOOSE_HEAD = re.compile(rb"blob (0|[1-9][0-9]{0,18})\0")
 
@@ -218,7 +218,7 @@ def _stream(descriptor: int, location: Location) -> _BlobStream | None:
 
 
 _SMALL_BLOB = 1024 * 1024
-"""Up to this size a blob is read whole by the running `cat-file --batch`."""
+"""Blobs up to this size are read completely by the running `cat-file --batch`."""
 
 
 @dataclass(frozen=True, slots=True)

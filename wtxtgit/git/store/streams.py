@@ -34,20 +34,20 @@ codec: Any = isal_zlib or zlib
 HEAD = b"\x78\x01"
 """Deflate, a window of 32 KiB, the fastest level: what `zlib` writes for level 1."""
 FLUSH = b"\x00\x00\xff\xff"
-"""How the empty stored block of a flush ends."""
+"""The end of the empty stored block of a flush."""
 END = b"\x03\x00"
 """An empty last block, where a piece could begin."""
 RAW = -15
 Error: type[Exception] = codec.error
-"""A stream can't be inflated."""
+"""The error of the codec for a stream that can't be inflated."""
 CHECKSUM_SIZE = 4
 
 _LEVEL = 1
 _NEAR = -9
-"""A window of 512 bytes, some lines of armor.
+"""A window of 512 bytes, which is some lines of armor.
 
-Weights hardly repeat further apart than that; looking for it in 32 KiB takes
-up to twice the time for the same size, within 2%.
+Weights hardly repeat at larger distances: searching 32 KiB takes up to twice the time for the same
+size, within 2%.
 """
 _STORED_MOST = 0xFFFF
 _ADLER_BASE = 65521
@@ -137,21 +137,21 @@ def _deflated(piece: Buffer) -> tuple[Buffer, bytes, int]:
 
 _READ = 1024 * 1024
 _LOOK = 64 * 1024
-"""Bytes in which the end of a piece is looked for at a time."""
+"""Bytes that are searched for the end of a piece at a time."""
 _SKIPPED = 8
 _LEAST_PIECE = 16 * 1024
-"""Deflated bytes that hold at most 17 MiB; a piece of fewer is not worth a thread's attention."""
+"""Deflated bytes, which inflate to at most 17 MiB; smaller pieces are not worth a thread."""
 _WINDOW = 32 * 1024
 _MOST_PIECE = 8 * 1024 * 1024
-"""Deflated bytes up to which the end of a piece is looked for."""
+"""Most deflated bytes that are searched for the end of a piece."""
 _MOST_OUT = 32 * 1024 * 1024
-"""Inflated bytes of a piece; what gives more is inflated step by step."""
+"""Most inflated bytes of a piece; larger ones are inflated step by step."""
 _PIECES_PART = 8
-"""The part of a limited address space that inflated pieces may take."""
+"""Inflated pieces may take one part in this many of a limited address space."""
 _MOST_JOINED = 4
-"""Marks in a row that end no piece; by chance there is one in 4 GiB."""
+"""Most consecutive marks that end no piece; by chance there is one in 4 GiB."""
 _AHEAD = 2
-"""Inflated pieces, of some MiB each, that may wait for who takes them."""
+"""Inflated pieces, of some MiB each, that may wait for the consumer."""
 _HEAD_SIZE = 2
 
 

@@ -25,7 +25,7 @@ _HEAD_SIZE = 12
 _BLOB = 3
 _BLOCK = 1024 * 1024
 _WORTH_SYNCING = 32 * 1024 * 1024
-"""Bytes that are brought to the disk while more are made, rather than at the end."""
+"""Bytes after which data is synced to disk while more is made, rather than at the end."""
 
 
 class PackWriter:

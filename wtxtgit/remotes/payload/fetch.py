@@ -31,7 +31,7 @@ from wtxtgit.store.pack import MAX_DEPTH, NAME_SIZE, ChunkEntry
 from wtxtgit.store.store import Store
 
 _AT_ONCE = 4
-"""Transfers that are under way together: they wait for the network, not for a core."""
+"""Transfers that run at once: they wait for the network, not for a core."""
 _LEAST_PART = 256 * 1024
 # Bytes of packs per transfer: a connection for each small pack would take long.
 _LEAST_GROUP, _MOST_GROUP = 16 * 1024 * 1024, 64 * 1024 * 1024

@@ -30,12 +30,12 @@ from wtxtgit.store.pack import MAX_END
 
 _Read = Callable[[str, int], Iterator[bytes]]
 REFS = "refs/wtxt/store/"
-"""Where the refs of packs are at a remote."""
+"""The prefix of the refs of packs at a remote."""
 _AT_ONCE = 64 * 1024 * 1024
-"""Bytes of packs that are fetched together: a larger one comes alone."""
+"""Most bytes of packs that are fetched together; a larger one is fetched alone."""
 _PIECE = 1 << 20
 _FETCHED = Path("wtxt", "objects")
-"""The folder in git's for objects that come, which a process that is killed leaves there."""
+"""The folder in git's own for objects being fetched; a killed process leaves them there."""
 _FORGOTTEN, _LEFT = 14 * 24 * 60 * 60, 60 * 60
 # Payload is compressed already: delta compression and deflating would only take time.
 _AS_IT_IS = (

@@ -29,7 +29,7 @@ from wtxtgit.store.store import Store
 from wtxtgit.store.writer import NewPack
 
 INCOMING = "incoming"
-"""The folder in a store's in which packs wait that came whole."""
+"""The folder of a store in which completely received packs wait."""
 _READ_ONLY = 0o444
 
 

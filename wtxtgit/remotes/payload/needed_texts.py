@@ -25,14 +25,14 @@ _BUSY = (
     "MERGE_HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_HEAD",
     "AUTO_MERGE", "MERGE_AUTOSTASH",
 )  # fmt: skip
-"""Refs of a work tree that name what it is in the middle of: gitrevisions(7)."""
+"""Refs of a work tree that name the commits of an operation in progress: gitrevisions(7)."""
 _BUSY_FILES = (
     "MERGE_HEAD", "rebase-merge/onto", "rebase-merge/orig-head", "rebase-merge/stopped-sha",
     "rebase-merge/autostash", "rebase-merge/git-rebase-todo", "rebase-merge/done",
     "rebase-apply/onto", "rebase-apply/orig-head", "rebase-apply/original-commit",
     "rebase-apply/autostash", "sequencer/head", "sequencer/todo",
 )  # fmt: skip
-"""Files of its git folder that do, some in several lines with other words."""
+"""Files in its git folder that do so, some in several lines and among other words."""
 _MOST = 16 * 1024 * 1024
 
 

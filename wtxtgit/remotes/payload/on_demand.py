@@ -39,7 +39,7 @@ class FetchedPayload:
         self._missing: set[bytes] = set()
         self._remote: RemotePacks | None = None
         self.lacks: str | None = None
-        """What the remote did not have of what was wanted last; None where it had all."""
+        """What the remote lacked when chunks were last fetched; None if nothing."""
 
     @classmethod
     def of(cls, repo: Repository) -> Self:

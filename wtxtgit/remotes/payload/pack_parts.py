@@ -18,9 +18,9 @@ from wtxtgit.store.pack import ChunkEntry
 from wtxtgit.store.writer import NewPack
 
 MOST_PART = 8 * 1024 * 1024
-"""Bytes of a part, unless it is of one chunk: so much is fetched again after a kill."""
+"""Most bytes of a part with several chunks; after a kill as much is fetched again."""
 _MOST_SPAN = 4 * 1024 * 1024
-"""Bytes that are asked for at once, and held."""
+"""Most bytes that are requested at once, and held in memory."""
 _MOST_GAP = 256 * 1024
 # At most one unwanted byte for so many wanted ones.
 _WASTE = 20

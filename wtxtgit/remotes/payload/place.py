@@ -31,12 +31,12 @@ from wtxtgit.store.pack import MAX_END, ChunkPack
 T = TypeVar("T")
 
 LIST = "packs.txt"
-"""The file of a folder that names its packs."""
+"""The file in a folder that lists its packs."""
 MAX_PACKS = 1 << 20
-"""Packs that are read of a list."""
+"""Most packs that are read from a list."""
 _GROUP = 32
 _AT_ONCE = 8
-"""Requests that are under way together: they wait for the network, not for a core."""
+"""Requests that run at once: they wait for the network, not for a core."""
 _FILE = re.compile(r"([0-9a-f]{64})\.(pack|index)")
 
 

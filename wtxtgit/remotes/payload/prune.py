@@ -23,7 +23,7 @@ from wtxtgit.store.place import is_own, store_of
 from wtxtgit.store.prune import prune_store
 
 RECENT = "wtxtgit.pruneRecent"
-"""The key for how many days a commit is recent."""
+"""The key for the number of days for which a commit counts as recent."""
 _RECENT_DAYS = 10
 _EXPIRE = "gc.pruneExpire"
 _EXPIRE_DAYS = 14

@@ -28,14 +28,14 @@ from wtxtgit.store.store import Store
 from wtxtgit.store.writer import NewPack
 
 _ENOUGH = 1024 * 1024
-"""Bytes of a pack from which on it ends with a text."""
+"""A pack with at least this many bytes ends with a text."""
 # Or from one part in this many of the text's payload on, if that is less: then even the pack of a
 # version of which 1% changed ends with its text.
 _LITTLE = 200
 _LEAST = 32 * 1024
-"""Bytes that are not worth a pack of their own."""
+"""Fewer bytes are not worth a pack of their own."""
 _TOGETHER = 128 * 1024 * 1024
-"""Bytes of packs from which on they are sent: asking a remote takes long beside a small one."""
+"""Packs are sent once they have this many bytes: a request takes long compared with a small one."""
 
 
 def push_payload(

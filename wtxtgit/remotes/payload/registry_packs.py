@@ -28,7 +28,7 @@ from wtxtgit.remotes.target import Outgoing, Span, outgoing
 from wtxtgit.store.pack import MAX_END
 
 PAYLOAD = "application/vnd.wtxtgit.payload.v1+json"
-"""The media type of an artifact's config, by which ours are known."""
+"""The media type of an artifact's config, by which ours are recognized."""
 PACK = "application/vnd.wtxtgit.pack.v1"
 INDEX = "application/vnd.wtxtgit.pack-index.v1"
 _TAG = re.compile("[0-9a-f]{64}")

@@ -24,7 +24,7 @@ from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse
 _FOLDER = "remotes"
 _MODE = 0o644
 _INDEXES_HELD = 64
-"""A pack of 64 MiB has about 0.1 MB of index; chunks that follow one another are in few."""
+"""Indexes that are cached: one of a 64 MiB pack has 0.1 MB; adjacent chunks are in few packs."""
 
 
 class RemotePacks:

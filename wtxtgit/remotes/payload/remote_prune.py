@@ -23,7 +23,7 @@ from wtxtgit.report.store import PlacedPack, RemotePruned
 from wtxtgit.store.place import store_of
 
 _OWN = "refs/wtxt/"
-"""Where refs of packs are, which lead to no commit."""
+"""The prefix of the refs of packs, which lead to no commit."""
 
 
 def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> RemotePruned:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import httpx
 
 _HOPS = 6
-"""Requests for one file: where a server leads, and once more with a password."""
+"""Most requests for one file: redirects, and another one with a password."""
 _OK, _ERROR, _UNAUTHORIZED, _FORBIDDEN = 200, 400, 401, 403
 _LINE = re.compile("[0-9a-f]{64}")
 _MOST_LIST = MAX_PACKS * 65

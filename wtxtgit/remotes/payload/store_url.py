@@ -25,7 +25,7 @@ from wtxtgit.remotes.urls import is_loopback, is_url, shown_url
 
 KEY = "wtxtgit.store"
 FETCH_KEY = "wtxtgit.fetch"
-"""The key for whether payload is fetched where it is needed, without being asked for."""
+"""The key for whether payload is fetched automatically when it is needed."""
 FILE = b".wtxt/store"
 """The file of the tree that may name a remote, in git-config(5)'s syntax."""
 GIT = "git+"
@@ -33,7 +33,7 @@ OCI = "oci://"
 WEB = ("https://", "http://")
 """Folders that a web server serves, which can only be read from."""
 LFS = "lfs"
-"""The git-lfs server of the git remote; LFS_AT begins the url of another one."""
+"""Means the git-lfs server of the git remote; LFS_AT begins the url of another one."""
 LFS_AT = "lfs+"
 _MOST_FILE = 64 * 1024
 _MOST_URL = 2048
@@ -43,11 +43,11 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)")
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _LFS_SCHEMES = frozenset(("http", "https"))
 _STORES = frozenset(("s3", "gs", "gcs", "az", "abfs", "abfss", "sftp"))
-"""Stores that a tree may name: they are elsewhere, and opened without another program."""
+"""Stores that a tree may name: they are remote, and opened without another program."""
 _NO_STORES = frozenset(("lfs", "git", "ssh"))
 """Schemes that mean something else than a folder of packs."""
 _ELSEWHERE = re.compile(r"(?!.*\.localhost$)(?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]*", re.IGNORECASE)
-"""Hosts that a tree may name: neither this machine nor one by its number, or by a bare name."""
+"""Hosts that a tree may name: not this machine, no IP address, and no name without a dot."""
 
 
 class UrlOrigin(StrEnum):

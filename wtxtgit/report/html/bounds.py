@@ -10,24 +10,24 @@ from wtxtgit.report.review import Reviewed
 
 MOST_CHECKPOINTS = 200
 MOST_FLAGS = 100
-"""Of a checkpoint, as the next two."""
+"""The most flags of a checkpoint; the next two limits are for a checkpoint, too."""
 MOST_GROUPS = 200
 MOST_LISTED = 50
-"""Commits, and generations, notes, changes of metadata, tensors that came or went."""
+"""The most commits; also generations, notes, changes of metadata, added or removed tensors."""
 ROWS_OF_PAGE = 4000
-"""Tensors in the tables of all checkpoints."""
+"""The most tensors in the tables of all checkpoints together."""
 PICTURED_OF_PAGE = 200
-"""Tensors that have pictures."""
+"""The most tensors that have pictures."""
 FLAGS_OF_PAGE = 1000
 GROUPS_OF_PAGE = 1000
 LISTED_OF_PAGE = 1000
 MOST_SIGNERS = 5
 MOST_NAME = 160
-"""Characters of a name."""
+"""The longest name in characters."""
 MOST_VALUE = 200
-"""Characters of a value of the metadata."""
+"""The longest value of the metadata in characters."""
 MOST_TEXT = 500
-"""Characters of a message."""
+"""The longest message in characters."""
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -45,7 +45,7 @@ class Room:
 
 
 WHOLE_PAGE = Room(ROWS_OF_PAGE, PICTURED_OF_PAGE, FLAGS_OF_PAGE, GROUPS_OF_PAGE, LISTED_OF_PAGE)
-"""What a checkpoint has room for that has a page of its own."""
+"""What is shown of a checkpoint that has a page of its own."""
 
 
 @dataclass(frozen=True, slots=True)

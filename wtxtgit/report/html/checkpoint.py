@@ -65,15 +65,15 @@ _SEALINGS = {
     Sealing.UNSEALED: Chip("Unsealed", "look"),
 }
 FlagLine = tuple[Chip, str, str, str | None]
-"""A risk, its message, the tensor that it is about, and the id of all about that."""
+"""A risk, its message, the tensor concerned, and the id of that tensor's details."""
 GroupLine = tuple[str, Markup, tuple[Cell, ...]]
 """A layer, a bar for its relative change, and cells: relative, elements, tensors."""
 _MANY = 40
-"""Tensors with pictures, of which each is drawn with less detail where there are more."""
+"""With more tensors with pictures than this, each picture has less detail."""
 _BINS = 4
-"""For each power of ten."""
+"""Bins for each power of ten."""
 _MOST_DECADES = 12
-"""What changed less is drawn in the lowest bin."""
+"""The most powers of ten: smaller changes are drawn in the lowest bin."""
 
 
 def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Shown:

@@ -35,9 +35,9 @@ from wtxtgit.report.review import Chip
 
 _COLUMNS = ("", "Norm", "Largest change", "Zeros", "NaN, Inf")
 _MOST_STEPS = 200
-"""Versions that a line is drawn through, the last ones: more are finer than a screen is."""
+"""A line has at most this many versions, the last ones: a screen can't show more."""
 _LAYERS = PICTURED_OF_PAGE // 4
-"""Of the lines with pictures, those of layers."""
+"""How many of the lines with pictures are those of layers."""
 
 
 def page(history: History) -> str:

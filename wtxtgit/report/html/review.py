@@ -23,7 +23,7 @@ from wtxtgit.report.review import Review, chips
 from wtxtgit.report.tables import parameters_changed
 
 _UNFOLDED = 3
-"""Checkpoints up to which all are unfolded; of more, the first alone is."""
+"""Up to this many checkpoints are all unfolded; of more, only the first one is."""
 
 
 def page(review: Review) -> str:

@@ -16,12 +16,12 @@ from markupsafe import Markup
 from wtxtgit.errors import escaped
 
 SHADES = 8
-"""Shades of a heat map, beside that of nothing."""
+"""Shades of a heat map, besides that of zero."""
 MOST_TICKS = 5
 _HEIGHT = 110
-"""Of what is plotted, without the axis."""
+"""Height of a plot in pixels, without its axis."""
 _MARGIN = 2
-"""Above the highest, that a line is not cut."""
+"""Space in pixels above the highest value, so that its line is not cut."""
 _AXIS = 20
 _LANE = 24
 _CELLS = 1000
@@ -29,17 +29,17 @@ _CELLS = 1000
 _LANE_LABEL = 16
 _LANE_GAP = 8
 _EDGE = 0.06
-"""Share of the width that half a label may take: nearer to an end it is aligned to that end."""
+"""Share of the width that half a label may take: closer to an end it is aligned with that end."""
 _LEAST_SPAN = 1e-290
 _GRID_ROW, _LEAST_GRID, _MOST_GRID = 14, 28, 160
-"""Pixels of a row of a grid, and of all of them."""
+"""Height in pixels of a row of a grid, and the least and greatest height of a grid."""
 _SPARK = 20
 _LINE_LABEL = 18
-"""Pixels above a line, for what its highest is."""
+"""Pixels above a line, for the label of its highest value."""
 _DASH = 40
-"""Of the width, what is drawn of a value alone."""
+"""Share of the width that a dash for a single value takes."""
 _LEAST_BAR = 0.5
-"""Percent that a bar has at least: what is there is seen."""
+"""The least width of a bar in percent, so that it can be seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,16 @@ from wtxtgit.report.tables import (
 )
 
 MOST_CELLS, FEW_CELLS = 32, 16
-"""Cells of a picture of rows, and where there are many pictures."""
+"""The most cells of a picture of rows, and the most if there are many pictures."""
 _MOST_RANGES = 8
 _MOST_PLAIN = 16
 _RAISED = str.maketrans(
     "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
 Shown = Mapping[str, Any]
-"""What the template shows of something, by the names that it uses: it refuses a missing one."""
+"""What the template shows, by the names that it uses; it refuses a missing one."""
 COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max")
-"""The cosine is told of the tensor that is chosen."""
+"""Columns of the table; the cosine is only shown for the tensor that is chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def lines_of(body: bytes, size: int) -> list[bytes]:
     return lines
 
 
-# Characters that occur neither in a line of a chunk nor in a damaged one.
+# A line of at most this many bytes is none of a chunk, however damaged.
 _SHORT = 16
 
 

@@ -19,12 +19,12 @@ from wtxtgit.io.view import Buffer, ByteView, Windowed, mapped, pieces
 BEGIN = b"-----BEGIN AGE ENCRYPTED FILE-----"
 END = b"-----END AGE ENCRYPTED FILE-----"
 MAGIC = b"age-encryption.org/v1"
-"""What a file without armor begins with."""
+"""The first bytes of a file without armor."""
 
 _COLUMNS = 64
 _BYTES = _COLUMNS // 4 * 3
 _MAX_SPACE = 1024
-"""White space before the armor and after it: as much as age's own reader takes."""
+"""The most white space before the armor and after it, as in age's own reader."""
 _SPACE = b" \t\r\n"
 
 

@@ -13,7 +13,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.trust.age.armor import MAGIC
 
 MAX_HEADER = 1024 * 1024
-"""Bytes: some thousands of recipients."""
+"""Most bytes of a header: enough for some thousands of recipients."""
 X25519, SSH_ED25519, SCRYPT = "X25519", "ssh-ed25519", "scrypt"
 
 _COLUMNS = 64

@@ -29,7 +29,7 @@ _TAG = 16
 _SEALED = _CHUNK + _TAG
 _NONCE = 16
 _KEPT = 8
-"""Chunks that are kept open: two threads read at some places each, lines side by side."""
+"""Decrypted chunks that are cached: two threads read adjacent lines at some places each."""
 
 
 def derived(secret: bytes, salt: bytes | None, info: bytes) -> bytes:

@@ -17,11 +17,11 @@ from wtxtgit.trust.age.identities import ssh_tag
 from wtxtgit.trust.openssh import KeyFileError, format_public, parse_public
 
 MAX_FILE = 1024 * 1024
-"""Bytes of a file that lists recipients."""
+"""Most bytes of a file that lists recipients."""
 
 _PREFIX = "age1"
 _SHOWN = 24
-"""Characters of a recipient that a message quotes."""
+"""Most characters of a recipient that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)

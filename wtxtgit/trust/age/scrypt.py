@@ -24,7 +24,7 @@ from wtxtgit.trust.age.header import SCRYPT, Stanza
 MAX_WORK = 21
 """Most work that a file may ask for, as log2 of scrypt's N: 2 GiB of memory, some seconds."""
 WORK = 18
-"""What is written: 256 MiB and about a second, as age itself does."""
+"""The work of files that are written here, as in age itself: 256 MiB, and about a second."""
 
 _LABEL = b"age-encryption.org/v1/scrypt"
 _SALT = 16
