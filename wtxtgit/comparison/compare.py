@@ -328,7 +328,7 @@ class _Diff:
         added: dict[Key, Tensor],
         identity: Callable[[Checkpoint, Tensor], Hashable],
     ) -> dict[Key, Key]:
-        """Match added tensors with removed ones by an identity; None never matches."""
+        """Return the removed tensor's key for each added one of its identity; None has no match."""
         there: defaultdict[object, list[Key]] = defaultdict(list)
         for key, tensor in removed.items():
             there[_kind(tensor), identity(self.before, tensor)].append(key)

@@ -29,8 +29,8 @@ _MOST_END = 2**63 - 1
 def of_places(data: ByteView, listed: Sequence[tuple[Stored, str | None]]) -> list[SalvagedTensor]:
     """Judge tensors of a format without hashes by their positions; results are in the same order.
 
-    A position may be beyond the end of the file. Each tensor comes with the reason why it can't be
-    whole, if there is one. Bytes that two tensors claim belong to neither.
+    A position may be beyond the end of the file. `listed` has each tensor with the reason why it
+    can't be whole, None if there is none. Bytes that two tensors claim belong to neither.
     """
     zeros = len(data) - _zero_tail(data)
     found = [_of_place(data, stored, why, zeros) for stored, why in listed]

@@ -72,7 +72,7 @@ class RowIndices:
 
 @dataclass(frozen=True, slots=True)
 class RowStates:
-    """How many of `rows` rows turned into a special state: see `tensors.row_risks`.
+    """How many of `rows` rows collapsed, were saturated or outgrew others: see `tensors.row_risks`.
 
     `at_limit` is how many more items than before have the largest number of their dtype.
     """

@@ -231,7 +231,7 @@ def tally(values: F8, bounds: tuple[float, float]) -> _Counts:
 
 
 def _range(*sides: SideFacts) -> tuple[float, float]:
-    """Return the range from the least to the largest value that is not an outlier of its side."""
+    """Return the range of the values within `SPREAD` standard deviations of their side's mean."""
     ends = []
     for side in sides:
         if side.mean is not None and side.std is not None:

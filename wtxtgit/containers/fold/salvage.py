@@ -39,7 +39,10 @@ NAMED_ONCE = "the index states the hash of its chunk in only one place"
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
-    """Return the tensors of intact chunks; raises FormatError if not even a header exists."""
+    """Return the tensors of chunks that are intact or mended by parity, others as lost.
+
+    Raises FormatError if not even a header exists.
+    """
     try:
         start, end, index = read_index(data)
     except FormatError as error:

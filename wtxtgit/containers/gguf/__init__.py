@@ -8,7 +8,7 @@ MAX_KEY = 65_535
 
 
 def keeps_tag(key: str) -> bool:
-    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and not reserved."""
+    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, not ALIGNMENT_KEY."""
     return 0 < len(key) <= MAX_KEY and key.isascii() and key != ALIGNMENT_KEY
 
 

@@ -37,7 +37,7 @@ _SPARK = 20
 _LINE_LABEL = 18
 """Pixels above a line, for the label of its highest value."""
 _DASH = 40
-"""Share of the width that a dash for a single value takes."""
+"""The width divided by this is the length of the dash for a single value."""
 _LEAST_BAR = 0.5
 """The least width of a bar in percent, so that it can be seen."""
 

@@ -140,7 +140,7 @@ class _Mending:
         for slot in slots:
             for chunk in slot.found:
                 start, end = chunk.body
-                # Little time is spent on a chunk whose length does not fit its lines.
+                # What is far too long for the chunk is left out: searching it would take long.
                 if end - start > 2 * grammar.line_count(slot.size) * LINE_TEXT + _MOST_EXTRA:
                     continue
                 raw = way(bytes(self._text[start:end]), _claim(slot, chunk))

@@ -117,7 +117,7 @@ def replaced(
 
 
 def is_foreign(near: bytes) -> bool:
-    """Whether there are characters that neither a text nor a wrong byte contains."""
+    """Whether there are characters that no text has and no wrong byte could make."""
     return (not near.isascii() and _FOREIGN.search(near) is not None) or (
         _ESCAPE in near and _COLOUR.search(near) is not None
     )
@@ -247,7 +247,7 @@ _HASH = re.compile(
 
 
 def with_small_hashes(text: bytes) -> bytes:
-    """With hashes as a text spells them, where those near its start are in capitals."""
+    """Return the text with hashes in small letters, if any near its start has capitals."""
     if _CAPITAL.search(text[:_NEAR]) is None:
         return text
     return replaced(_HASH_LINE, lambda line: _HASH.sub(_small, line[0]), text)

@@ -260,7 +260,7 @@ def _is_on_most(mark: _Mark, plain: bytes) -> bool:
 
 
 def _is_foreign(text: ByteView) -> bool:
-    """Whether there are characters anywhere that neither a text nor a wrong byte contains."""
+    """Whether there are characters anywhere that no text has and no wrong byte could make."""
     return any(
         encodings.is_foreign(bytes(text[max(0, at - encodings.OVERLAP) : at + PIECE]))
         for at in range(0, len(text), PIECE)
