@@ -245,6 +245,17 @@ def test_a_ledger(wtxtgit: Command) -> None:
     assert mended >= 3
 
 
+def test_another_copy_that_ends_behind_an_array_s_line(wtxtgit: Command, text: bytes) -> None:
+    """Of its chunks it has none to give."""
+    at = armored(text, 3)
+    put(wtxtgit, text[:at] + text[at + 79 * 20 :])
+    line = text.index(b"\narr name=w ") + 1
+    put(wtxtgit, text[: text.index(b"\n", line) + 1], "cut.wtxt")
+    done = wtxtgit("recover", "bad.wtxt", "--from", "cut.wtxt", "-o", "again.wtxt")
+    assert done.code == 1, done.err
+    assert "again.wtxt" not in wtxtgit.names()
+
+
 class TestTwice:
     """A text that was pasted twice, wherever: each copy can say what the other has lost."""
 
