@@ -245,6 +245,17 @@ def test_a_ledger(wtxtgit: Command) -> None:
     assert mended >= 3
 
 
+def test_another_copy_that_ends_behind_an_array_s_line(wtxtgit: Command, text: bytes) -> None:
+    """Of its chunks it has none to give."""
+    at = armored(text, 3)
+    put(wtxtgit, text[:at] + text[at + 79 * 20 :])
+    line = text.index(b"\narr name=w ") + 1
+    put(wtxtgit, text[: text.index(b"\n", line) + 1], "cut.wtxt")
+    done = wtxtgit("recover", "bad.wtxt", "--from", "cut.wtxt", "-o", "again.wtxt")
+    assert done.code == 1, done.err
+    assert "again.wtxt" not in wtxtgit.names()
+
+
 class TestTwice:
     """A text that was pasted twice, wherever: each copy can say what the other has lost."""
 
@@ -295,6 +306,16 @@ class TestTwice:
         assert [(array["name"], array["lost"]) for array in report["arrays"] if array["lost"]] == [
             ("w", 1)
         ]
+
+    def test_a_part_of_it_that_stands_before_it(self, wtxtgit: Command, text: bytes) -> None:
+        """A part without a header has lost nothing that it knows of."""
+        half = text[text.index(b"\n", len(text) // 2) + 1 :]
+        put(wtxtgit, half + self.lost(text, 3))
+        report = json.loads(wtxtgit("recover", "--json", "bad.wtxt", "-o", "again.wtxt").out)
+        kept = {array["name"]: array["intact"] for array in report["arrays"]}
+        put(wtxtgit, self.lost(text, 3))
+        alone = json.loads(wtxtgit("recover", "--json", "bad.wtxt", "-o", "again.wtxt").out)
+        assert all(kept[array["name"]] >= array["intact"] for array in alone["arrays"])
 
     def test_an_audit_line_that_begins_as_a_delta(self, wtxtgit: Command, text: bytes) -> None:
         end = text.rindex(b"endwtxt")

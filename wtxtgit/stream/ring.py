@@ -52,7 +52,7 @@ _log = logging.getLogger("wtxtgit.stream")
 NEW = ".new"
 """The ending of the names of files whose generation does not count yet."""
 _SPARE_LINES = 1000
-"""The number of obsolete lines from which on a log is compacted."""
+"""A log is compacted once more lines than this were added."""
 
 
 class Ring:

@@ -212,7 +212,7 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
 
 
 def encrypted(content: bytes, name: str, key: bytes) -> tuple[bytes, bytes]:
-    """Return nonce and stored payload of a chunk with this name and content.
+    """Return nonce and stored payload of a chunk with this name and content, compressed or not.
 
     The nonce is derived from key, name and content: the same file gives the same bytes, and no
     other content has the same nonce.

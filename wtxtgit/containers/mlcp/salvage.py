@@ -81,7 +81,7 @@ def _list_of(shard: object) -> Sequence[object] | None:
 
 
 def _walk(data: ByteView, start: int, lists: _Lists, placement: Placement) -> _Placed:
-    """Return the records that can be read, and that the metadata do not contradict."""
+    """Return the records up to one that can't be read, or that the metadata contradict."""
     cursor = Cursor(data, start)
     placed: _Placed = []
     try:

@@ -95,7 +95,7 @@ def array_name(member: ZipMember) -> str:
 
 
 def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> ByteView:
-    """Return the content of a member that shares no bytes; raises FormatError otherwise.
+    """Return the content of a member, which shares no bytes; raises FormatError if it is damaged.
 
     The kind is "limit" if it is over `options.max_chunk`, "crc32" if it does not match the
     directory.

@@ -256,7 +256,7 @@ def _number(container: Torch, member: ZipMember) -> int | None:
 
 
 def _check_members_of_storages(findings: Findings, container: Torch) -> None:
-    """Warn of storages that nothing refers to, and of those at unaligned positions."""
+    """Report storages that nothing refers to, and warn of those at unaligned positions."""
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:

@@ -368,7 +368,11 @@ def view_of(text: ByteView, chunk: FoundChunk) -> ByteView | None:
 
 
 def view_of_all(text: ByteView, found: FoundArray) -> ByteView | None:
-    """Return the bytes of all chunks of an array; None if one has a wrong number of lines."""
+    """Return the bytes of all chunks of an array; None if one has a wrong number of lines, or if
+    there is none.
+    """
+    if not found:
+        return None
 
     def view(number: int) -> ByteView:
         raw = view_of(text, found[number])
@@ -379,7 +383,7 @@ def view_of_all(text: ByteView, found: FoundArray) -> ByteView | None:
         None if view_of(text, chunk) is None else chunk.size
         for chunk in islice(found, len(found) - 1)
     }
-    if not found or len(sizes) > 1 or None in sizes or view_of(text, found[-1]) is None:
+    if len(sizes) > 1 or None in sizes or view_of(text, found[-1]) is None:
         return None
     return joined(Views(len(found), view))
 
