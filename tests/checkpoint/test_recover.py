@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from wtxtgit.checkpoint.partial_file import write_partial
 from wtxtgit.checkpoint.recover import RecoveredText, recover_text
 from wtxtgit.errors import CheckError
 from wtxtgit.io.view import view_of
-from wtxtgit.model.array import Array, Layout, Meta, Snapshot
+from wtxtgit.model.array import Array, Layout, Meta, Snapshot, default_rows
 from wtxtgit.model.tensor import Decoding
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.recovery.rebuilding import recover, text_of
@@ -146,3 +147,54 @@ def test_places_that_have_nothing_are_not_kept() -> None:
     done = recover(memoryview(damaged), heal)
     assert [slot.source for array in done.arrays for slot in array.slots if slot.source] == ["old"]
     assert opened == ["nothing", "without", "old"]
+
+
+def of_values(first: int) -> bytes:
+    """A text of which only the array `b` differs."""
+    raw = b'{"extents":[%b,%b],"format":"opaque","size":200,"v":1}' % tuple(
+        one.encode() for one in AB
+    )
+    rows = default_rows("u8", (100,))
+    arrays = (
+        Array("_layout", "u8", (len(raw),), memoryview(raw), default_rows("u8", (len(raw),))),
+        Array("a", "u8", (100,), memoryview(bytes(range(100))), rows),
+        Array("b", "u8", (100,), memoryview(bytes(range(first, first + 100))), rows),
+    )
+    said = Layout("opaque", 0, ())
+    return dumps(Snapshot(Meta(schema="opaque/v1"), arrays, (*CAP, "layout"), layout=said))
+
+
+def changed_in_b(text: bytes) -> bytes:
+    return with_wrong_characters(text, [text.index(b" lines=", text.index(b"arr name=b ")) + 20])
+
+
+WHOLE = of_values(1)
+
+
+@pytest.mark.parametrize(
+    "nearer",
+    [
+        [changed_in_b(WHOLE)],
+        [without_array(WHOLE, "b"), changed_in_b(of_values(50)), of_values(50), of_values(51)],
+    ],
+    ids=["damaged", "another-content"],
+)
+def test_an_array_without_a_line_is_sought_in_every_version(nearer: list[bytes]) -> None:
+    texts = [*nearer, WHOLE, of_values(70)]
+    places = [Place(str(n), partial(memoryview, one)) for n, one in enumerate(texts)]
+    damaged = without_array(WHOLE, "b")
+    heal = FoundCopies(lambda: places)
+    done = recover(memoryview(damaged), heal)
+    assert done.missing == ()
+    assert done.snapshot is not None
+    assert b"".join(map(bytes, text_of(done.snapshot))) == WHOLE
+    assert str(len(nearer)) in {slot.source for array in done.arrays for slot in array.slots}
+
+
+def test_versions_that_are_tried_are_few() -> None:
+    texts = [of_values(first) for first in range(2, 40)]
+    places = [Place(str(n), partial(memoryview, one)) for n, one in enumerate(texts)]
+    done = recover(memoryview(without_array(WHOLE, "b")), FoundCopies(lambda: places))
+    assert done.snapshot is None
+    assert {slot.source for array in done.arrays for slot in array.slots} == {None, "0"}
+    assert any("--from COMMIT" in line for line in done.notes)

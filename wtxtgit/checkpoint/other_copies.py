@@ -7,6 +7,7 @@ tree, or a file, commit or URL that the user names. Bytes are hashed before they
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -17,7 +18,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
-from wtxtgit.errors import InputError, PayloadError, TextError, WtxtgitError
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    InputError,
+    PayloadError,
+    TextError,
+    WtxtgitError,
+)
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import index
@@ -29,6 +36,7 @@ from wtxtgit.remotes.git_urls import branches_of, repository_url
 from wtxtgit.remotes.urls import shown_url
 from wtxtgit.store.place import store_of
 from wtxtgit.text import grammar
+from wtxtgit.text.recovery.chunks import FoundElsewhere
 from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
 
@@ -41,6 +49,9 @@ _MOST = 1000
 _LOGGED = re.compile(
     rb"\x01([0-9a-f]{40,64})|:[0-7]{6} [0-7]{6} [0-9a-f]{40,64} ([0-9a-f]{40,64}) [AMT]\0"
 )
+
+_MOST_VERSIONS = 16
+"""Most different contents of one array that are kept as candidates."""
 
 _Told = tuple[grammar.ArrayLine, "Rows | None"]
 
@@ -73,7 +84,7 @@ class FoundCopies:
         self._digests: set[str] = set()
         self._names: set[str] = set()
         self._parts: dict[str, list[tuple[ByteView, str]]] = {}
-        self._arrays: dict[str, tuple[grammar.ArrayLine, Rows | None, ByteView, str]] = {}
+        self._arrays: dict[str, list[FoundElsewhere]] = {}
 
     def want(self, digests: Collection[str], names: Collection[str]) -> None:
         """Declare which SHA-256, in hex, and arrays will be asked for."""
@@ -82,14 +93,16 @@ class FoundCopies:
         # Places searched before were not searched for these.
         self._places = iter(self._all_places())
 
-    def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, ByteView, str] | None:
-        """Return an intact array with this name: its line, rows, bytes, and where it was found."""
-        while name not in self._arrays and self._look_further():
-            pass
-        given = self._arrays.get(name)
-        if given is None or _hash(given[2]) != given[0].sha256.hex():
-            return None
-        return given
+    def arrays(self, name: str) -> Iterator[FoundElsewhere]:
+        """Yield intact arrays with this name, each content once: line, rows, bytes, and place."""
+        number = 0
+        while True:
+            known = self._arrays.get(name, ())
+            if number < len(known):
+                yield known[number]
+                number += 1
+            elif number == _MOST_VERSIONS or not self._look_further():
+                return
 
     def bytes_of(self, digest: str, nbytes: int) -> tuple[ByteView, str] | None:
         """Return the bytes with a SHA-256, in hex, and where they were found; None if nowhere."""
@@ -126,13 +139,24 @@ class FoundCopies:
                 if digest in self._digests:
                     self._parts.setdefault(digest, []).append((raw, place.name))
                 if array is not None and array[0].name in self._names:
-                    claim, rows = array
-                    self._arrays.setdefault(claim.name, (claim, rows, raw, place.name))
+                    self._keep_version((*array, raw, place.name))
         except (WtxtgitError, OSError):
             # An unreadable place has nothing to offer; another may.
             if place.is_named:
                 raise
         return True
+
+    def _keep_version(self, given: FoundElsewhere) -> None:
+        """Keep an array if it is intact, and its content new: a damaged version may come first."""
+        claim = given[0]
+        known = self._arrays.setdefault(claim.name, [])
+        kind = (claim.sha256, claim.dtype, claim.shape)
+        if len(known) == _MOST_VERSIONS or any(
+            kind == (one.sha256, one.dtype, one.shape) for one, *_ in known
+        ):
+            return
+        if _hash(given[2]) == claim.sha256.hex():
+            known.append(given)
 
 
 def _hash(raw: ByteView) -> str | None:
@@ -175,7 +199,11 @@ def store_of_target(target: str) -> PayloadSource | None:
 
     None if there is no repository.
     """
-    repo = _repository(target) or Repository.find(None)
+    repo = _repository(target)
+    if repo is None:
+        # That of the current folder may be damaged, or somebody else's: the text is not in it.
+        with contextlib.suppress(EnvironmentFailure):
+            repo = Repository.find(None)
     return None if repo is None else store_of(repo)
 
 

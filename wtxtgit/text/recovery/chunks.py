@@ -44,6 +44,10 @@ _MOST_SEARCHED = 64
 """The most chunks for which slow searches are made."""
 
 
+FoundElsewhere = tuple[grammar.ArrayLine, Rows | None, ByteView, str]
+"""An array of another place: its line, its rows, its bytes, and the name of the place."""
+
+
 class OtherCopies(Protocol):
     """Other places that may have what is lost."""
 
@@ -53,8 +57,8 @@ class OtherCopies(Protocol):
     def bytes_of(self, digest: str, nbytes: int) -> tuple[ByteView, str] | None:
         """Return the bytes with a SHA-256, in hex, and a length, and where they come from."""
 
-    def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, ByteView, str] | None:
-        """Return an array by name: what is known of it, its bytes, and where they come from."""
+    def arrays(self, name: str) -> Iterator[FoundElsewhere]:
+        """Yield the intact arrays with a name, each content once, the nearest place's first."""
 
 
 def settle(arrays: Sequence[ArrayPieces], table: SlotTable, heal: OtherCopies | None) -> None:
@@ -230,14 +234,18 @@ def _heal_whole(array: ArrayPieces, heal: OtherCopies) -> None:
 
 def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
     """Take chunks whose hashes are lost from an array of the same name; the whole proves them."""
-    given = None if array.claim is None else heal.array(array.claim.name)
-    if given is None or len(given[2]) != array.nbytes:
+    if array.claim is None:
         return
-    lost = list(array.slots.lost)
-    for slot in lost:
-        part = given[2][slot.ix * array.chunk_size :][: slot.size]
-        slot.put(part, ChunkState.HEALED, given[3])
-    _keep_proved(array, lost)
+    for _, _, raw, source in heal.arrays(array.claim.name):
+        if len(raw) != array.nbytes:
+            continue
+        lost = list(array.slots.lost)
+        for slot in lost:
+            part = raw[slot.ix * array.chunk_size :][: slot.size]
+            slot.put(part, ChunkState.HEALED, source)
+        _keep_proved(array, lost)
+        if array.is_whole:
+            return
 
 
 def _keep_proved(array: ArrayPieces, taken: Sequence[Slot]) -> None:

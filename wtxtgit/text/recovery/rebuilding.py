@@ -8,7 +8,7 @@ claimed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -22,7 +22,7 @@ from wtxtgit.text import grammar
 from wtxtgit.text.layout import parse_layout, schema_of
 from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
-from wtxtgit.text.recovery.chunks import OtherCopies, settle
+from wtxtgit.text.recovery.chunks import FoundElsewhere, OtherCopies, settle
 from wtxtgit.text.recovery.found import FoundText
 from wtxtgit.text.recovery.pieces import ArrayPieces, SlotTable, healed_array, pieces_of
 from wtxtgit.text.recovery.reading import distance, read
@@ -36,6 +36,8 @@ _LINE_COST = 8192
 _MOST_OPTIONS = 256
 """The most candidates for one line that are tried if other lines are in doubt, too."""
 _MOST_TRIES = 100_000
+_MOST_VERSIONS_TRIED = 64
+"""The most sets of versions tried for arrays of which no line is left."""
 _MOST_COMPARED = 1 << 18
 """The most pairs of names compared in the search for the name that a wrong one was."""
 _FIRST = bytes(32)
@@ -89,8 +91,8 @@ def recover_plain(
     missing = search.missing()
     if missing and heal is not None:
         heal.want((), missing)
-        arrays = _with_missing(arrays, search.names(), missing, heal)
-        search = _Search(found, arrays, known)
+        named = list(zip(search.names(), arrays, strict=True))
+        arrays, search = _with_missing(found, named, missing, known, heal)
         missing = search.missing()
     snapshot = search.snapshot()
     names, notes = search.names(), tuple(search.notes)
@@ -98,18 +100,62 @@ def recover_plain(
 
 
 def _with_missing(
-    arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: OtherCopies
-) -> list[ArrayPieces]:
-    """Return the arrays and those with a missing name that another place has, ordered by name.
+    found: FoundText,
+    named: Sequence[tuple[str, ArrayPieces]],
+    missing: Sequence[str],
+    known: Collection[bytes],
+    heal: OtherCopies,
+) -> tuple[list[ArrayPieces], _Search]:
+    """Return the arrays with those that other places have of the missing ones, ordered by name.
 
-    Only the root shows whether they are the ones that were lost.
+    Only the root shows whether they are the ones that were lost: the versions found are tried in
+    turn. Also returns the search with the first version that is proved, else with the nearest.
     """
-    named = list(zip(names, arrays, strict=True))
-    for name in missing:
-        given = heal.array(name)
-        if given is not None:
-            named.append((name, healed_array(*given)))
-    return [array for _, array in sorted(named, key=itemgetter(0))]
+    nearest = None
+    tries = 1
+    for given in _versions(missing, heal):
+        added = [(name, healed_array(*one)) for name, one in given.items()]
+        arrays = [array for _, array in sorted([*named, *added], key=itemgetter(0))]
+        search = _Search(found, arrays, known)
+        if nearest is None:
+            nearest = arrays, search
+            size = sum((array.nbytes or 0) + _LINE_COST for array in arrays)
+            tries = min(_MOST_VERSIONS_TRIED, max(1, _MOST_HASHED // size))
+        # If something else is lost, nothing can be proved.
+        if search.missing() or not all(array.is_whole for array in arrays):
+            return nearest
+        if search.snapshot(1) is not None:
+            return arrays, search
+        tries -= 1
+        if tries == 0:
+            break
+    if nearest is None:
+        arrays = [array for _, array in named]
+        return arrays, _Search(found, arrays, known)
+    nearest[1].notes.append(_NOT_FOUND)
+    return nearest
+
+
+_NOT_FOUND = (
+    "arrays of which no line is left were not proved by any version tried: "
+    "--from COMMIT names another one"
+)
+
+
+def _versions(missing: Sequence[str], heal: OtherCopies) -> Iterator[dict[str, FoundElsewhere]]:
+    """Yield sets of the missing arrays: the nearest, those of each place, then all others.
+
+    What is found nowhere is left out.
+    """
+    first = {name: one for name in missing if (one := next(heal.arrays(name), None)) is not None}
+    if not first:
+        return
+    yield first
+    found = [list(heal.arrays(name)) for name in first]
+    for source in dict.fromkeys(one[3] for some in found for one in some):
+        yield first | {one[0].name: one for some in found for one in some if one[3] == source}
+    for some in product(*found):
+        yield dict(zip(first, some, strict=True))
 
 
 class _Search:
@@ -130,8 +176,11 @@ class _Search:
         self._likely: list[grammar.ArrayLine] = []
         """The likeliest `arr` line of each array."""
 
-    def snapshot(self) -> Snapshot | None:
-        """Return the snapshot that matches the text's hashes, None if there is none."""
+    def snapshot(self, most: int | None = None) -> Snapshot | None:
+        """Return the snapshot that matches the text's hashes, None if there is none.
+
+        `most` limits the tries.
+        """
         if self.missing() or not all(array.is_whole for array in self._arrays):
             return None
         likely = [next(self._lines_of(n), None) for n in range(len(self._arrays))]
@@ -139,7 +188,7 @@ class _Search:
         if len(self._likely) < len(likely):
             return None
         data = [array.data() for array in self._arrays]
-        for chosen in self._choices():
+        for chosen in islice(self._choices(), most):
             whole = sha256()
             for line, raw in zip(chosen, data, strict=True):
                 whole.update(grammar.format_array(line)[:-1])
