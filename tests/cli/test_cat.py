@@ -85,6 +85,12 @@ def test_metadata_come_as_text_or_json(wtxtgit: Command) -> None:
     assert len(header) == 344
 
 
+def test_a_value_may_be_null(wtxtgit: Command) -> None:
+    fold = FIXTURES / "fold/neuron_default_a.fold"
+    assert wtxtgit("cat", fold, "trust_block").out.strip() == b"null"
+    assert api.cat(fold, "trust_block") == b"null"
+
+
 def test_a_vocabulary_comes_whole(wtxtgit: Command) -> None:
     import gguf
 

@@ -170,6 +170,13 @@ class TestRecover:
         done = in_repo("recover", str(tmp_path / "n.wtxt"))
         assert (done.code, done.out) == (0, f"{tmp_path}/n.wtxt: nothing is damaged\n".encode())
 
+    def test_a_repository_around_that_is_damaged(self, in_repo: Command, tmp_path: Path) -> None:
+        """It has nothing to do with a text that is elsewhere."""
+        (in_repo.folder / "n.wtxt").rename(tmp_path / "n.wtxt")
+        (in_repo.folder / ".git/config").write_text("[core\n")
+        done = in_repo("recover", str(tmp_path / "n.wtxt"))
+        assert (done.code, done.out) == (0, f"{tmp_path}/n.wtxt: nothing is damaged\n".encode())
+
     def test_a_damaged_line_loses_its_chunk_and_no_other(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")
         text = (in_repo.folder / "n.wtxt").read_bytes()

@@ -19,6 +19,7 @@ import pytest
 from tests.cli.command import Command, Done
 from tests.data import FIXTURES, VECTORS
 from tests.kit import Repo
+from tests.kit.open_files import open_files
 from tests.kit.refusals import REFUSED, refuse
 
 MODEL = FIXTURES / "plain" / "pair_v1.safetensors"
@@ -273,10 +274,9 @@ def test_a_signal_while_a_file_is_written_takes_it_back(
 
     def written() -> bool:
         # A file without a name, which the process has open: not our child, which asked for it.
-        for link in Path("/proc").glob("[0-9]*/fd/*"):
+        for _, link, name in open_files():
             with contextlib.suppress(OSError):
-                there = os.fspath(link.readlink()).startswith(f"{wtxtgit.folder}/#")
-                if there and link.stat().st_blocks:
+                if name.startswith(f"{wtxtgit.folder}/#") and link.stat().st_blocks:
                     return True
         return False
 

@@ -309,6 +309,16 @@ class TestTwice:
             ("w", 1)
         ]
 
+    def test_a_part_of_it_that_stands_before_it(self, wtxtgit: Command, text: bytes) -> None:
+        """A part without a header has lost nothing that it knows of."""
+        half = text[text.index(b"\n", len(text) // 2) + 1 :]
+        put(wtxtgit, half + self.lost(text, 3))
+        report = json.loads(wtxtgit("recover", "--json", "bad.wtxt", "-o", "again.wtxt").out)
+        kept = {array["name"]: array["intact"] for array in report["arrays"]}
+        put(wtxtgit, self.lost(text, 3))
+        alone = json.loads(wtxtgit("recover", "--json", "bad.wtxt", "-o", "again.wtxt").out)
+        assert all(kept[array["name"]] >= array["intact"] for array in alone["arrays"])
+
     def test_an_audit_line_that_begins_as_a_delta(self, wtxtgit: Command, text: bytes) -> None:
         end = text.rindex(b"endwtxt")
         told = text[:end] + b'audit by=me note="WTXT-DELTA 2 base_sha256_all="\n' + text[end:]

@@ -33,6 +33,7 @@ NOT_FOLLOWED = {
         "wtxtgit migrate export --to-lfs",
         "wtxtgit migrate import --from-lfs {} converts earlier commits too",
         "wtxtgit push --check, in a clone that has the data, sends it again",
+        "whoever committed it has to run wtxtgit push, in the clone that has the data",
         "wtxtgit push to the folder that it serves",
         "wtxtgit push from a clone that has the data restores it",
         "wtxtgit status shows which lack their data; wtxtgit verify PATH shows damage",
@@ -66,6 +67,7 @@ NOT_FOLLOWED = {
         "wtxtgit doctor",
     ),
     "has a word in capitals that only the user can fill in": (
+        "wtxtgit inspect HEAD:PATH shows a checkpoint of the first commit",
         "--keep-last N, --keep-tagged, --keep-every D",
         "--key KEY --key KEY",
         "--name NAME gives one",

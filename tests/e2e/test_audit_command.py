@@ -105,7 +105,9 @@ class TestForms:
         fault, distrust = faulty.oid("fault")[:12], faulty.oid("distrust")[:12]
         assert lines[0].startswith(f"{fault} {MODEL}: content-mismatch: ")
         assert lines[1].startswith(f"{distrust} {OTHER}: untrusted-signer: ")
-        assert any(HINTS["content-mismatch"] in line for line in lines)
+        assert any(HINTS["untrusted-signer"] in line for line in lines)
+        assert not any(HINTS["content-mismatch"] in line for line in lines), "sealed since"
+        assert any("wtxtgit audit --trust-root COMMIT" in line for line in lines)
         assert any(line.startswith("FAILED: ") for line in lines)
         assert "trusted: alice@example.com" in lines
         assert said.err == ""
@@ -117,7 +119,7 @@ class TestForms:
         assert trusted == "trusted: alice@example.com"
         where = f"{chain.oid(ROOT)[:12]}, the first commit with signers that was seen"
         assert note == f"note: no trust root is given: trust starts at {where}"
-        assert judged == "note: no commit was judged"
+        assert judged == "note: no commit was judged, but the files at the tip match their seals"
 
     def test_json_by_either_option(self, faulty: Sealed) -> None:
         by_format = faulty.call("audit", "--format", "json", ok=(1,)).out

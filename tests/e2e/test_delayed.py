@@ -15,6 +15,7 @@ from tests.e2e.conftest import Templates
 from tests.e2e.test_detached import ATTRIBUTES, SMALL, drop_store
 from tests.e2e.test_payload_remotes import model
 from tests.kit import LAUNCHER, Repo
+from wtxtgit.filter.process import NOT_SENT
 from wtxtgit.git import run
 
 pytestmark = pytest.mark.slow
@@ -141,6 +142,19 @@ def test_what_the_remote_lacks_is_told_and_holds_nothing_up(own: Repo, bare: Pat
     own.git("push", "-q", "origin", "main")
     clone, said = cloned(own)
     assert b"1 chunk not at git+origin): b.safetensors" in said
+    # Another fetch would not bring it either.
+    remedy = f"wtxtgit: hint: {NOT_SENT}".encode()
+    assert (remedy in said.splitlines(), b"wtxtgit fetch" in said) == (True, False)
+    for words in (["fetch"], ["checkout"]):
+        lines = clone.run(*LAUNCHER.arguments, *words, ok=(0, 5)).stderr.splitlines()
+        hints = {line for line in lines if line.startswith(b"wtxtgit: hint: ")}
+        assert hints == {remedy}, (words, lines)
+    listed = clone.run(*LAUNCHER.arguments, "doctor", ok=(0, 1)).stdout
+    assert b"detached texts without their data: b.safetensors" in listed
+    assert b"the work tree holds binaries" not in listed
+    review = clone.run(*LAUNCHER.arguments, "review", "HEAD~1..HEAD", ok=(0, 1)).stdout.decode()
+    ends = [clone.git("rev-parse", end).decode().strip()[:12] for end in ("HEAD~1", "HEAD")]
+    assert f"wtxtgit fetch {' '.join(ends)} fetches it" in review
     assert are_texts(clone, ["b.safetensors"])
     assert are_files(clone, {"a.safetensors": 4, "sub/c.safetensors": 3})
     assert clone.status() == b""

@@ -27,6 +27,7 @@ import pytest
 
 from tests.e2e.conftest import Templates, copyable
 from tests.kit import Repo, safetensors
+from tests.kit.open_files import open_files
 from wtxtgit.git import run
 
 pytestmark = [
@@ -217,10 +218,9 @@ class Paused:
         lines = Path("/proc/net/unix").read_text().splitlines()
         bound = [line.split() for line in lines if line.endswith(f" {self.path}")]
         (inode,) = [inode for *_, flags, _, _, inode, _ in bound if flags == "00010000"]
-        for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-            with contextlib.suppress(OSError):
-                if str(descriptor.readlink()) == f"socket:[{inode}]":
-                    return int(descriptor.parts[2])
+        for process, _, name in open_files():
+            if name == f"socket:[{inode}]":
+                return process
         raise AssertionError("nobody has the socket")
 
     def go_on(self) -> bytes:

@@ -333,6 +333,26 @@ def one_of_several_keys(world: World) -> Words:
     return ["key", "show"]
 
 
+def one_of_several_keys_signs(world: World) -> Words:
+    assert world.said("key", "new", "--no-passphrase", "--name", "another")[0] == 0
+    world.git("config", "--unset", "wtxtgit.signingKey")
+    world.put(2.0)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def nothing_since_the_push(world: World) -> Words:
+    world.generation(2.0)
+    world.git("remote", "add", "origin", "elsewhere")
+    world.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    return ["review"]
+
+
+def key_of_no_signer(world: World) -> Words:
+    assert world.said("key", "new", "--no-passphrase", "--name", "another")[0] == 0
+    world.put(2.0)
+    return ["seal", "--staged", "--key", "another", "--", UP + MODEL]
+
+
 def nothing_to_resolve(world: World) -> Words:
     return ["resolve", UP + MODEL]
 
@@ -410,6 +430,18 @@ FOLLOWED = [
     ),
     ("wtxtgit inspect {} lists all tensors", Row(no_such_tensor_in_history, LISTS)),
     ("wtxtgit key list lists them", Row(one_of_several_keys, LISTS)),
+    ("wtxtgit review HEAD~1 shows the last commit", Row(nothing_since_the_push, LISTS)),
+    (
+        "wtxtgit key list lists them; --key NAME chooses one of {}",
+        Row(one_of_several_keys_signs, LISTS),
+    ),
+    (
+        (
+            "wtxtgit signers list lists them; wtxtgit seal --countersign --key NAME signs with the "
+            "key of one, wtxtgit signers add YOU@HOST NAME adds another"
+        ),
+        Row(key_of_no_signer, LISTS),
+    ),
     ("wtxtgit seal --reseal -- {} joins its two sides", Row(ledger_to_resolve, then=3)),
     ("wtxtgit inspect {} lists all", Row(no_such_tensor, LISTS)),
     ("wtxtgit install", Row(no_filter)),

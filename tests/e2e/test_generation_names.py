@@ -84,6 +84,16 @@ def test_as_a_revision_it_is_the_commit_that_brought_it(
     assert json.loads(done.stdout)["head"] == ids[2]
 
 
+def test_a_file_with_dots_in_its_name(generations: Sealed) -> None:
+    name = "model..v2.safetensors"
+    generations.write(name, text(9.0))
+    generations.run("git", "add", name)
+    generations.seal(name)
+    generations.run("git", "commit", "-q", "-m", "dots")
+    listed = generations.call("log", "--json", name, f"{name}@latest").report
+    assert len(listed["generations"]) == 1
+
+
 def test_records_are_kept_of_the_side_that_one_is_of(generations: Sealed) -> None:
     generations.branch("topic")
     generations.generation(5.0)

@@ -58,6 +58,11 @@ def commit(repo: Sealed) -> None:
     repo.git("commit", "-q", "--no-verify", "--allow-empty", "-m", "mended")
 
 
+def pushed(repo: Sealed) -> bytes:
+    """What git tells the hook of a push of a new branch."""
+    return f"refs/heads/main {repo.head} refs/heads/main {'0' * 40}\n".encode()
+
+
 def said(repo: Sealed, kind: str, *range_: str) -> list[Finding]:
     """The findings of a kind."""
     found = repo.audit(*range_).report["findings"]
@@ -262,6 +267,38 @@ class TestCommits:
             assert not left, "the tip alone is looked at"
         else:
             assert left == ({made} if STAYS.format(made[:12]) in hint else set())
+
+    @pytest.mark.parametrize(
+        ("kind", "make"),
+        [("raw-binary", raw), ("content-mismatch", mismatch), ("untrusted-signer", foreign)],
+        ids=["raw", "mismatch", "foreign"],
+    )
+    def test_what_is_left_when_the_tip_is_right_again(
+        self, repo: Sealed, kind: str, make: Make
+    ) -> None:
+        make(repo)
+        repo.commit("made")
+        made = repo.head
+        repo.write("x", b"later")
+        repo.add()
+        repo.commit("later")
+        first = audit.hint(said(repo, kind)[0], HERE)
+        assert STAYS.format(made[:12]) in first
+        assert audit.HINTS[kind] in repo.call("audit", ok=(1, 4)).out
+        paste(repo, first)
+        commit(repo)
+        assert audit.HINTS[kind] not in repo.call("audit", ok=(1, 4)).out
+        finding, *more = said(repo, kind)
+        assert {finding.commit, *(one.commit for one in more)} == {made}
+        left = audit.hint(finding, HERE, {kind})
+        vouch, _, about = left.partition("  # ")
+        told = repo.wtxtgit("hook", "pre-push", stdin=pushed(repo), ok=(1, 4)).stderr
+        assert f"hint: {left}\n".encode() in told
+        assert "0 errors" in paste(repo, vouch)
+        (reset,) = re.findall(r", or (git reset .*?) and a new commit", about)
+        paste(repo, reset)
+        commit(repo)
+        assert repo.audit().found == []
 
     def test_all_kinds_are_tried(self) -> None:
         tried = {kind for kind, _ in MAKERS}

@@ -28,6 +28,7 @@ from tests.kit import Repo
 from tests.kit.pasting import HERE
 from tests.review.repos import file
 from wtxtgit.containers.aero import read
+from wtxtgit.setup.hooks import SENDING
 
 pytestmark = pytest.mark.slow
 
@@ -320,6 +321,21 @@ def far_from_another_form(world: World) -> Words:
     return ["track", "*.npz"]
 
 
+def far_from_a_doctor(world: World) -> Words:
+    standing_as_text(world)
+    return DOCTOR
+
+
+def left_behind_by_git_push(world: World) -> Words:
+    detached(world)
+    return DOCTOR
+
+
+def tracked_without_a_hook(world: World) -> Words:
+    assert world.said("install", "--local")[0] == 0
+    return ["track", "--detached", "*.npz"]
+
+
 def far_from_plain_files(world: World) -> Words:
     standing_as_text(world)
     return ["untrack", "*.npz"]
@@ -420,6 +436,9 @@ FOLLOWED = [
         "wtxtgit fetch, in the repository that the file is in, brings its payload",
         Row(far_from_a_command),
     ),
+    ("wtxtgit fetch fetches their data, and writes the files", Row(far_from_a_doctor)),
+    (SENDING, Row(left_behind_by_git_push)),
+    (SENDING, Row(tracked_without_a_hook)),
     ("wtxtgit fetch, then {}", Row(far_from_another_form)),
     ("wtxtgit fetch", Row(far_from_plain_files)),
     (

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import starts
+from tests.kit.open_files import open_files
 
 pytestmark = pytest.mark.skipif(
     starts.FOLDER == starts.BIN, reason="there is no fork server: install a C compiler on Linux"
@@ -53,15 +54,8 @@ def test_a_client_that_is_killed_once_its_command_has_ended(folder: Path, tmp_pa
 
 def _commands(fifo: Path) -> list[int]:
     """The processes that have it open, but for this one."""
-    found = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            is_open = link.readlink() == fifo
-        except OSError:
-            continue
-        if is_open and int(link.parts[2]) != os.getpid():
-            found.append(int(link.parts[2]))
-    return found
+    processes = [process for process, _, name in open_files() if name == str(fifo)]
+    return [process for process in processes if process != os.getpid()]
 
 
 def _parent(command: int) -> int:

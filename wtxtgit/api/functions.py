@@ -281,7 +281,7 @@ def cat(
         return bytes(hit.data)
     options = ReadOptions(decryption_key=decryption_key)
     with catting.opened(target, [name], options, threads=threads) as (found,):
-        if found.value is None:
+        if not found.is_value:
             return b"".join(found.blocks())
         if isinstance(found.value, str):
             return found.value.encode("utf-8", "surrogatepass")

@@ -143,6 +143,7 @@ class _Audit:
         findings += [finding for found in by_commit.values() for finding in found]
         # A finding that was reported for a commit on the tip's line is not reported again for the
         # tip.
+        standing_kinds: set[str] = set()
         for tip, (files, standing, violations, unseen) in ends.items():
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
             told_of_commits = {
@@ -151,6 +152,7 @@ class _Audit:
                 for one in by_commit[oid]
             }
             state = [*(of_violation(tip, one) for one in violations), *found, *unseen]
+            standing_kinds.update(one.kind for one in state)
             findings += [
                 one for one in state if (one.path, one.kind, one.severity) not in told_of_commits
             ]
@@ -162,7 +164,8 @@ class _Audit:
                 from wtxtgit.chain.strict import judge_contents
 
                 findings += judge_contents(self._walk.repo, tip, files.blobs)
-        return self._summary(len(judged), findings)
+        settled = {one.kind for one in findings} - standing_kinds
+        return self._summary(len(judged), findings, frozenset(settled))
 
     def _judge_encrypted(self, tip: str, files: JudgedFiles) -> Iterator[Finding]:
         blobs = {
@@ -314,7 +317,9 @@ class _Audit:
                 break
             yield Finding(tip, path, "untracked-artifact", why, Severity.WARNING)
 
-    def _summary(self, judged: int, findings: Iterable[Finding]) -> AuditReport:
+    def _summary(
+        self, judged: int, findings: Iterable[Finding], settled: frozenset[str]
+    ) -> AuditReport:
         walk, tip = self._walk, self._tips[0]
         snapshot = walk.snapshot(tip)
         present = [path for path in artifacts(snapshot) if path in snapshot.entries]
@@ -329,8 +334,9 @@ class _Audit:
             tuple(principals),
             found,
             walk.count_unjudged(),
-            tuple(self._notes(judged)),
+            tuple(self._notes(judged, matches=bool(present and principals and not found))),
             self._detached,
+            settled,
         )
 
     def _trusted_at(self, tip: str) -> frozenset[bytes]:
@@ -341,7 +347,7 @@ class _Audit:
         states = [self._walk.state(oid) for oid in (tip, self._was) if oid is not None]
         return join(states).trusted
 
-    def _notes(self, judged: int) -> Iterator[str]:
+    def _notes(self, judged: int, *, matches: bool) -> Iterator[str]:
         walk = self._walk
         if self._request.trust_root is None:
             yield "no trust root is given: " + (
@@ -352,7 +358,8 @@ class _Audit:
         elif not walk.start.is_signed:
             yield "the trust root has no signers"
         if not judged:
-            yield "no commit was judged"
+            proved = ", but the files at the tip match their seals" if matches else ""
+            yield f"no commit was judged{proved}"
         if self._detached is not None:
             yield str(self._detached)
         if "_opener" in self.__dict__ and (note := self._opener.note()) is not None:

@@ -57,8 +57,9 @@ def resolved_revision(asked: str) -> str:
     The name of an existing file, and what is only a revision to git, stay as they are. Raises what
     `resolved` raises, and UsageError for what is a branch or tag, too, of another commit.
     """
-    ends = _RANGE.fullmatch(asked)
-    if ends is None:
+    ends, one = _RANGE.fullmatch(asked), _NAME.fullmatch(asked)
+    # There may be two dots in the name of a file.
+    if ends is None or (one is not None and os.path.lexists(one[1])):
         return _commit(asked)
     return f"{_commit(ends[1])}{ends[2]}{_commit(ends[3])}"
 

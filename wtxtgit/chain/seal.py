@@ -147,7 +147,11 @@ def _doubts_of_key(
         )
     is_of_others = not before or set(sealed) != {SIGNERS_PATH}
     if is_of_others and signer.public_key not in files.signers:
-        yield Doubt(f"key {key} is not one of the signers in {name}")
+        yield Doubt(
+            f"key {key} is not one of the signers in {name}",
+            "wtxtgit signers list lists them; wtxtgit seal --countersign --key NAME signs with the "
+            "key of one, wtxtgit signers add YOU@HOST NAME adds another",
+        )
 
 
 def _outcome(plan: LedgerPlan) -> Sealed:

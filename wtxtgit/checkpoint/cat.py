@@ -38,12 +38,16 @@ _MOST_NAME = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Named:
-    """Something with a name: a tensor, bytes that `blocks` yields, or a value of the metadata."""
+    """Something with a name: a tensor, bytes that `blocks` yields, or a value of the metadata.
+
+    `value` counts where `is_value`: JSON has a null.
+    """
 
     name: str
     blocks: Callable[[], Iterator[Buffer]]
     tensor: Tensor | None = None
     value: object = None
+    is_value: bool = False
 
 
 @contextmanager
@@ -131,7 +135,7 @@ class _Finder:
             return self._one(name, of_several)
         values = list(self._values(name))
         if len(values) == 1:
-            return Named(name, lambda: iter(()), value=values[0])
+            return Named(name, lambda: iter(()), value=values[0], is_value=True)
         raise UsageError(f"{self._target}: no part is named {quoted(name)}", hint=self._hint(name))
 
     def _called(self, name: str) -> Sequence[Tensor | NamedPart]:

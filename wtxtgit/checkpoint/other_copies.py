@@ -7,6 +7,7 @@ tree, or a file, commit or URL that the user names. Bytes are hashed before they
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -17,7 +18,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
-from wtxtgit.errors import InputError, PayloadError, TextError, WtxtgitError
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    InputError,
+    PayloadError,
+    TextError,
+    WtxtgitError,
+)
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import index
@@ -192,7 +199,11 @@ def store_of_target(target: str) -> PayloadSource | None:
 
     None if there is no repository.
     """
-    repo = _repository(target) or Repository.find(None)
+    repo = _repository(target)
+    if repo is None:
+        # That of the current folder may be damaged, or somebody else's: the text is not in it.
+        with contextlib.suppress(EnvironmentFailure):
+            repo = Repository.find(None)
     return None if repo is None else store_of(repo)
 
 

@@ -129,7 +129,8 @@ def recover_text(
     # Another text, such as an older version that a mail quotes, is not tried as a copy of this one.
     claimed = _claimed(plain)
     copies = [copy for copy in copies if _is_near(_claimed(copy), claimed)]
-    fewest = None
+    # A copy that has as much as all of it explains more.
+    most = _kept(best), False
     for copy in copies:
         others = [
             other_copies.Place("another copy in it", partial(_itself, other))
@@ -142,10 +143,15 @@ def recover_text(
             done = _recovered(target, data, copy, (*changes, _COPIES), places, threads)
             if done.text is not None:
                 return done
-            lost = sum(array.lost for array in done.report.arrays) + len(done.report.missing)
-            if fewest is None or lost < fewest:
-                best, fewest = done, lost
+            if (_kept(done), True) > most:
+                best, most = done, (_kept(done), True)
     return best
+
+
+def _kept(done: RecoveredText) -> int:
+    """Return how many chunks are there, each of them counted once."""
+    by_name = {one.name: one.intact + one.mended + one.healed for one in done.report.arrays}
+    return sum(by_name.values())
 
 
 _COPIES = "other copies of it"

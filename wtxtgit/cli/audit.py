@@ -158,7 +158,7 @@ def print_report(report: AuditReport) -> None:
         print_line(f"and {len(report.findings) - _MOST} more; --json lists them")
     if report.findings:
         print_line()
-        todo = list(hints(report.findings).items())
+        todo = list(hints(report.findings, report.settled).items())
         print_table(("kind", "what to do"), todo, whole=("what to do",))
         print_line()
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")

@@ -83,7 +83,7 @@ def cat(
 
 def _bytes(found: Named) -> Iterable[Buffer]:
     """What is written of it: a text as it is, a value that is none as JSON."""
-    if found.value is None:
+    if not found.is_value:
         return found.blocks()
     if isinstance(found.value, str):
         return iter([found.value.encode("utf-8", "surrogatepass")])

@@ -21,7 +21,8 @@ ABOUT = """Keep model checkpoints in ordinary git, as text that checks itself.
 \b
 wtxtgit install                              once per machine
 wtxtgit track '*.safetensors'                once per repository
-git add, commit, push, clone                 as usual
+git add, commit, push, clone                 as usual; after track --detached,
+                                             install --hooks or wtxtgit push
 
 To seal checkpoints, so that others can prove who made them:
 

@@ -74,7 +74,9 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     for one in pushed:
         for finding in one.report.findings[:_MOST]:
             say = complain if finding in one.report.errors else warn
-            say(f"{one.ref.local}: {finding_line(finding)}", hint(finding, here))
+            say(
+                f"{one.ref.local}: {finding_line(finding)}", hint(finding, here, one.report.settled)
+            )
         if len(one.report.findings) > _MOST:
             more = len(one.report.findings) - _MOST
             ref = shlex.quote(one.ref.local)

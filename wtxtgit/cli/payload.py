@@ -14,7 +14,7 @@ from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from wtxtgit.git.repository import Repository
     from wtxtgit.report.store import LackingPayload
@@ -37,6 +37,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     wtxtgit fetch
     wtxtgit fetch main~3 model.safetensors
     """
+    from wtxtgit.filter.process import NOT_SENT
     from wtxtgit.git import index
     from wtxtgit.remotes.payload import detached_texts, store_url
     from wtxtgit.remotes.payload.fetch import fetch_payload, set_damaged_aside
@@ -75,7 +76,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
                 f"{done.remote}: pack {pack.pack} {pack.why}",
                 "wtxtgit push --check, in a clone that has the data, sends it again",
             )
-        _complain_of(done.lacking, f"not at {done.remote}")
+        _complain_of(done.lacking, f"not at {done.remote}", hint=None if done.refused else NOT_SENT)
         would = "would be fetched" if dry_run else "fetched"
         print_line(
             f"{counted(done.chunks, 'chunk')} {would} from {done.remote}: "
@@ -85,7 +86,14 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     is_elsewhere = bool(revisions and paths) and not index.entries(repo, paths)
     is_written = True
     if not (dry_run or repo.is_bare or is_elsewhere):
-        is_written = _write_files(repo, paths, is_all_here=not done.lacking, as_json=as_json)
+        is_written = _write_files(
+            repo,
+            paths,
+            is_all_here=not done.lacking,
+            # Of the index nothing was asked where commits were named.
+            remote_lacks=bool(done.lacking) and not revisions,
+            as_json=as_json,
+        )
     is_done = is_written and not (done.lacking or done.refused)
     return 0 if is_done else EnvironmentFailure.exit_code
 
@@ -140,7 +148,14 @@ def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> i
     return EnvironmentFailure.exit_code if done.lacking else 0
 
 
-def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_json: bool) -> bool:
+def _write_files(
+    repo: Repository,
+    paths: list[str],
+    *,
+    is_all_here: bool,
+    remote_lacks: bool,
+    as_json: bool,
+) -> bool:
     """Write files that stand as detached texts; those that were changed are left.
 
     Tells whether all others could be; where not all data are here those are others, too.
@@ -157,6 +172,7 @@ def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_js
             boundary.warn,
             key_file=environment.facts_key(),
             progress=advance,
+            remote_lacks=remote_lacks,
         )
     for one in done.failed:
         boundary.complain(f"{os.fsdecode(one.path)}: {one.message}")
@@ -171,6 +187,8 @@ def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_js
     return not (done.failed or is_left or done.unnoted is not None)
 
 
-def _complain_of(lacking: Iterable[LackingPayload], where: str) -> None:
-    for text in lacking:
-        boundary.complain(f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} {where}")
+def _complain_of(lacking: Sequence[LackingPayload], where: str, hint: str | None = None) -> None:
+    for left, text in enumerate(lacking, 1 - len(lacking)):
+        message = f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} {where}"
+        # Once for all.
+        boundary.complain(message, None if left else hint)

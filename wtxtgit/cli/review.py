@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.boundary import note
 from wtxtgit.cli.diff_table import print_cells, print_metadata, print_tensors, totals
 from wtxtgit.cli.options import (
     FILE,
@@ -123,6 +124,14 @@ def review(
         sys.stdout.buffer.write(page)
     else:
         _print(report, form)
+    if range_ is None and form == "text" and not report.commits:
+        has_parent = not repo.call("rev-parse", "--verify", "-q", "HEAD~1", ok=(0, 1, 128)).code
+        note(
+            f"nothing since {report.base}",
+            hint="wtxtgit review HEAD~1 shows the last commit"
+            if has_parent
+            else "wtxtgit inspect HEAD:PATH shows a checkpoint of the first commit",
+        )
     return 0
 
 
@@ -171,8 +180,8 @@ def _write(report: Review, form: str, page: bytes | None, output: Path) -> None:
 def _print_text(report: Review) -> None:
     risks = f"{counted(len(report.artifacts), 'checkpoint')}, {counted(report.flags, 'risk flag')}"
     print_line(f"{report.base} -> {report.head}: {counted(report.commits, 'commit')}, {risks}")
-    for note in report.notes:
-        print_line(f"note: {note}")
+    for line in report.notes:
+        print_line(f"note: {line}")
     for one in report.artifacts:
         print_line()
         _print_checkpoint(one)
@@ -201,8 +210,8 @@ def _print_checkpoint(one: Reviewed) -> None:
         print_line(f"not compared: {one.reason}")
     print_line(f"{one.seal.state}: {one.seal.message}")
     print_line(sizes_told(one.sizes, "->"))
-    for note in one.diff.notes if one.diff is not None else ():
-        print_line(f"note: {note}")
+    for line in one.diff.notes if one.diff is not None else ():
+        print_line(f"note: {line}")
     print_cells(FLAGS, one.flags)
     changed = one.changed
     print_tensors(changed[:_MOST])

@@ -160,6 +160,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     from wtxtgit.errors import counted
     from wtxtgit.setup import track as setup_track
     from wtxtgit.setup.diagnosis import arguments_here, listed, shown
+    from wtxtgit.setup.hooks import SENDING, sends_data
     from wtxtgit.setup.sizes import MAX_DIFF_LINES
 
     repo = discover()
@@ -203,6 +204,8 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
             f"wtxtgit track --detached {_one(done)} keeps the data in the store, and only hashes "
             f"(0.25%) in git",
         )
+    if detached and not sends_data(repo):
+        note("git push sends the texts without their data", SENDING)
     if len(follows.sizes) > _LARGE_SHOWN:
         warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are too large; --json lists them")
     if follows.settings:

@@ -92,12 +92,14 @@ def checkout(
     force: bool = False,
     key_file: Path | None = None,
     progress: Progress | None = None,
+    remote_lacks: bool = False,
 ) -> CheckedOut:
     """Write filtered files that are missing, or stand as their blob's text.
 
     With `force` changed ones are overwritten, too. Pathspecs are relative to the folder of the
     repository's prefix; none means all. `key_file` as for ContentCache, `progress` gets counts of
-    the texts' bytes. Raises UsageError for pathspecs that match nothing.
+    the texts' bytes. `remote_lacks` tells that missing data was just not found there. Raises
+    UsageError for pathspecs that match nothing.
     """
     repo.check_worktree()
     _load_ahead()
@@ -134,7 +136,7 @@ def checkout(
             todo[entry] = seen
         elif change is not None:
             changed.append(entry)
-    done = write_files(repo, todo, settings, warn, progress, unnoted)
+    done = write_files(repo, todo, settings, warn, progress, unnoted, remote_lacks=remote_lacks)
     left += done.as_text
     return CheckedOut(
         done.whole,
@@ -168,6 +170,8 @@ def write_files(
     warn: Warn,
     progress: Progress | None = None,
     standing: Sequence[StagedFile] = (),
+    *,
+    remote_lacks: bool = False,
 ) -> WrittenFiles:
     """Write files of index entries, each in place of what is given, and update the index.
 
@@ -184,7 +188,7 @@ def write_files(
         work = _CheckoutWork(repo, store, settings, warn, entries, progress, lacking, waiting)
         outcomes = list(work.write(list(entries)))
         if waiting:
-            why = _fetch(repo, waiting, settings)
+            why, remote_lacks = _fetch(repo, waiting, settings)
             outcomes += replace(work, waiting=None).write(waiting)
         for entry, outcome in outcomes:
             if isinstance(outcome, str):
@@ -193,7 +197,7 @@ def write_files(
                 written.append(outcome)
     if (proved := settings.proved()) is not None:
         proved.close()
-    warn_of_payload(sorted(lacking), warn, why)
+    warn_of_payload(sorted(lacking), warn, why, remote_lacks=remote_lacks)
     unnoted = None
     try:
         note_files(repo, [*standing, *written])
@@ -218,17 +222,21 @@ class _WaitsForPayload(Exception):
     """A file will be written later, once the missing data of all files was fetched together."""
 
 
-def _fetch(repo: Repository, entries: Sequence[TreeEntry], settings: FilterSettings) -> str | None:
-    """Fetch the payload of files; returns what went wrong, if anything."""
+def _fetch(
+    repo: Repository, entries: Sequence[TreeEntry], settings: FilterSettings
+) -> tuple[str | None, bool]:
+    """Fetch the payload of files; returns what went wrong, if anything, and whether it is that the
+    remote lacks some.
+    """
     fetched = settings.fetched()
     if fetched is None:
-        return None
+        return None, False
     from wtxtgit.remotes.payload.detached_texts import of_blobs
 
     texts = of_blobs(repo, {entry.oid: entry.path for entry in entries})
     fetching = CheckoutFetch()
     fetching.fetch(fetched, (name for text in texts for name in text.chunks))
-    return fetching.why
+    return fetching.why, fetching.remote_lacks
 
 
 def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:

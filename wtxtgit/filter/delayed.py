@@ -48,6 +48,10 @@ class DelayedSmudges:
     def why(self) -> str | None:
         return self._fetching.why
 
+    @property
+    def remote_lacks(self) -> bool:
+        return self._fetching.remote_lacks
+
     def takes(self, path: bytes, text: ByteView, indexed: TextIndex | None) -> bool:
         """Keep a text for later if it lacks payload that may be fetched.
 
@@ -130,11 +134,15 @@ def lacks(indexed: TextIndex) -> bool:
 
 
 class CheckoutFetch:
-    """Fetches chunks until that fails; `why` says what went wrong, or is missing."""
+    """Fetches chunks until that fails; `why` says what went wrong, or is missing.
+
+    `remote_lacks` tells that a remote answered, and does not have some of them.
+    """
 
     def __init__(self) -> None:
         self.why: str | None = None
         self.has_failed = False
+        self.remote_lacks = False
 
     def fetch(self, fetched: FetchedPayload, names: Iterable[bytes]) -> None:
         """Fetch chunks, as far as they can be had."""
@@ -146,11 +154,13 @@ class CheckoutFetch:
             self.fail(error)
         else:
             self.why = self.why or fetched.lacks
+            self.remote_lacks |= fetched.lacks is not None
 
     def fail(self, error: Exception) -> None:
         """Stop fetching, for this reason."""
         self.why = explain(error)
         self.has_failed = True
+        self.remote_lacks = False
 
 
 def _chunks(indexed: TextIndex) -> list[bytes]:

@@ -97,7 +97,7 @@ def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
                 with progress.shown(about, _expected(request)) as advance:
                     _answer(process, request, settings, warn, lacking, advance or _unseen)
     finally:
-        warn_of_payload(lacking.paths, warn, lacking.why)
+        warn_of_payload(lacking.paths, warn, lacking.why, remote_lacks=lacking.remote_lacks)
 
 
 class _LackingFiles:
@@ -122,6 +122,11 @@ class _LackingFiles:
     def why(self) -> str | None:
         """What went wrong with fetching; None if nothing did."""
         return None if self._delayed is None else self._delayed.why
+
+    @property
+    def remote_lacks(self) -> bool:
+        """Whether the remote was asked, and lacks some."""
+        return self._delayed is not None and self._delayed.remote_lacks
 
     def take(self, request: Request, sent: ByteView) -> tuple[ByteView | None, TextIndex | None]:
         """Return the text of a smudge, `sent` by git now or earlier; None if it has to wait.
@@ -341,19 +346,29 @@ def smudged(
     return outcome.pieces(may_fork=True)
 
 
-def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) -> None:
+NOT_SENT = "whoever committed it has to run wtxtgit push, in the clone that has the data"
+"""What is to be done about payload that the remote was asked for and does not have."""
+
+
+def warn_of_payload(
+    paths: Sequence[bytes], warn: Warn, why: str | None = None, *, remote_lacks: bool = False
+) -> None:
     """Warn once about all files that stand as detached texts because their payload is missing.
 
-    `why` says what went wrong when it was fetched.
+    `why` says what went wrong when it was fetched; fetching again is no use if the `remote_lacks`
+    it.
     """
     if not paths:
         return
     first, *others = paths
     names = shown_path(first) + (f" and {counted(len(others), 'more file')}" if others else "")
     reason = "" if why is None else f" ({why})"
+    hint = f"wtxtgit fetch {'tries again' if why else 'brings them'}, and writes the files"
+    if remote_lacks:
+        hint = NOT_SENT
     warn(
         f"left as detached texts, because some of their data is not in the store{reason}: {names}",
-        f"wtxtgit fetch {'tries again' if why else 'brings them'}, and writes the files",
+        hint,
     )
 
 

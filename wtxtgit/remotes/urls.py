@@ -136,7 +136,7 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
 
         with temporary_folder() as folder:
             content = folder / "content"
-            with content.open("xb") as file:
+            with content.open("x+b") as file:
                 write(file.fileno())
             size = content.stat().st_size
             _put_whole(fs, str(content), path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -80,6 +80,13 @@ HINTS = {
 Each is a command for a shell, with a comment on what has to be known of it.
 """
 
+_SETTLED = dict.fromkeys(
+    ("raw-binary", "content-mismatch", "untrusted-signer"),
+    "wtxtgit audit --trust-root COMMIT  # by someone who vouches for COMMIT, or git reset --soft "
+    "COMMIT^ and a new commit, if COMMIT is not pushed yet; the tip is right again",
+)
+"""What is left to do where only commits before the tip have errors of such a kind."""
+
 
 class Severity(StrEnum):
     """Whether a finding fails an audit."""
@@ -101,9 +108,12 @@ class Finding(JsonObject):
     severity: Severity = Severity.ERROR
 
 
-def hint(finding: Finding, here: str = "") -> str:
-    """Return what to do about a finding, with its own names filled in; `here` as for `pasted`."""
-    return pasted(_spelled(finding), finding, here)
+def hint(finding: Finding, here: str = "", settled: Collection[str] = ()) -> str:
+    """Return what to do about a finding, with its own names filled in; `here` as for `pasted`.
+
+    `settled` as in AuditReport.
+    """
+    return pasted(_spelled(finding, settled), finding, here)
 
 
 def pasted(spelled: str, finding: Finding, here: str = "") -> str:
@@ -130,18 +140,23 @@ def pasted(spelled: str, finding: Finding, here: str = "") -> str:
     return _PLACEHOLDER.sub(lambda match: words[match[0]], spelled)
 
 
-def hints(findings: Iterable[Finding]) -> dict[str, str]:
-    """Return what to do about each kind of finding; only about errors, if there are any."""
+def hints(findings: Iterable[Finding], settled: Collection[str] = ()) -> dict[str, str]:
+    """Return what to do about each kind of finding; only about errors, if there are any.
+
+    `settled` as in AuditReport.
+    """
     by_kind: dict[str, str] = {}
     for finding in findings:
         if finding.severity is Severity.ERROR or finding.kind not in by_kind:
-            by_kind[finding.kind] = _spelled(finding)
+            by_kind[finding.kind] = _spelled(finding, settled)
     return by_kind
 
 
-def _spelled(finding: Finding) -> str:
+def _spelled(finding: Finding, settled: Collection[str]) -> str:
     if finding.severity is Severity.WARNING and finding.kind in _OF_WARNINGS:
         return _OF_WARNINGS[finding.kind]
+    if finding.kind in settled and finding.kind in _SETTLED:
+        return _SETTLED[finding.kind]
     return HINTS[finding.kind]
 
 
@@ -221,6 +236,8 @@ class AuditReport(WithFindings, JsonObject):
     unjudged: int = 0
     notes: tuple[str, ...] = ()
     detached: DetachedTexts | None = None
+    settled: frozenset[str] = frozenset()
+    """The kinds of findings that no tip has any more: no part of the data, for hints alone."""
 
 
 def totals(report: AuditReport) -> str:

@@ -125,7 +125,7 @@ def of_audit(report: AuditReport) -> ForgeReport:
                 one.severity,
                 one.path,
                 one.message,
-                hints([one])[one.kind],
+                hints([one], report.settled)[one.kind],
                 one.commit,
             )
             for one in report.findings

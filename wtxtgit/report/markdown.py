@@ -103,7 +103,8 @@ def _spelled(c: str) -> str:
 def summary(report: AuditReport) -> str:
     """Return the report: a verdict, the findings in a table, what to do, who is trusted."""
     verdict = f"### wtxtgit audit: {'ok' if report.ok else 'FAILED'}"
-    lines = [verdict, "", totals(report), *_findings(report.findings, hints(report.findings))]
+    todo = hints(report.findings, report.settled)
+    lines = [verdict, "", totals(report), *_findings(report.findings, todo)]
     if report.signers:
         more = len(report.signers) - MOST_SIGNERS
         named = ", ".join(code(signer) for signer in report.signers[:MOST_SIGNERS])

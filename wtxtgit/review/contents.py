@@ -129,9 +129,7 @@ class BranchReader:
                     whole = clipped(os.fsdecode(changed.part_of), MAX_NAME)
                     comparison = Comparison(reason=f"a part of {whole}, which is compared as one")
             except LacksPayload as error:
-                comparison = _unread(
-                    Risk.UNREAD, f"{error.message}; wtxtgit fetch COMMIT fetches it"
-                )
+                comparison = _unread(Risk.UNREAD, f"{error.message}; {self._fetching(changed)}")
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
             # NoCheckpoint is a subclass of InputError, so it comes first.
@@ -141,6 +139,11 @@ class BranchReader:
                 comparison = _unread(Risk.UNREAD, error.message)
             sizes = [sides[name].size if name in sides else None for name in (_BASE, _HEAD)]
         return replace(comparison, sizes=(sizes[0], sizes[1]), stored=stored)
+
+    def _fetching(self, changed: ChangedCheckpoint) -> str:
+        """Say which command fetches the payload of a checkpoint at both ends."""
+        oids = " ".join(commit.oid[:OID_SHOWN] for _, commit, _ in self._ends(changed))
+        return f"wtxtgit fetch {oids} fetches it"
 
     def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, TreeEntry]]:
         """Return the ends of the branch at which the checkpoint exists, with what stands there."""
@@ -226,7 +229,7 @@ class BranchReader:
                 told = self._told(compared, report, after, pages)
                 return replace(told, sizes=(before.size, after.size), delta=verdict)
         except LacksPayload as error:
-            message = f"{error.message}; wtxtgit fetch COMMIT fetches it"
+            message = f"{error.message}; {self._fetching(changed)}"
             verdict = ReviewedDelta(DeltaState.VERIFIED, message, named, wanted)
             return replace(_unread(Risk.UNREAD, message), delta=verdict)
         except CheckError as error:

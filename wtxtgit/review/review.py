@@ -27,6 +27,7 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.report.audit import Finding
+from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import (
     SEVERE,
     Fate,
@@ -317,10 +318,8 @@ class _ReviewWork:
         is_read = is_compared and changed.before is not None
         if known is not None and known.lacks_payload:
             if not is_read:
-                yield Flag(
-                    Risk.UNREAD,
-                    f"{known.fault}: wtxtgit fetch COMMIT fetches it",
-                )
+                commit = self.branch.after.oid[:OID_SHOWN]
+                yield Flag(Risk.UNREAD, f"{known.fault}: wtxtgit fetch {commit} fetches it")
         elif known is not None and known.fault is not None:
             yield Flag(Risk.DAMAGED, known.fault)
         state = self.seals.walk.snapshot(self.branch.after.oid)

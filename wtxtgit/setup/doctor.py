@@ -29,6 +29,7 @@ from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository
 from wtxtgit.io.files import view_file
+from wtxtgit.remotes.payload import store_url
 from wtxtgit.setup import diagnosis, hooks, install, leftovers, sizes, track
 from wtxtgit.setup.diagnosis import (
     CheckResult,
@@ -41,6 +42,7 @@ from wtxtgit.setup.diagnosis import (
     listed,
     shown,
 )
+from wtxtgit.setup.hooks import SENDING
 
 MODULES = {
     "numpy": "numpy",
@@ -421,6 +423,15 @@ def _work_tree(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
             fixable=True,
             paths=tuple(texts),
         )
+    detached = [file.path for file in files if file.state is State.DETACHED]
+    if detached:
+        return CheckResult(
+            "work-tree",
+            Level.WARN,
+            f"detached texts without their data: {listed(detached)}",
+            "wtxtgit fetch fetches their data, and writes the files",
+            paths=tuple(detached),
+        )
     return CheckResult("work-tree", Level.OK, "the work tree holds binaries")
 
 
@@ -481,6 +492,14 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
 
 def _hook(repo: Repository) -> CheckResult:
     there = hooks.installed(repo)
+    if (
+        not hooks.sends_data(repo)
+        and any(one.detached for one in track.list_patterns(repo).patterns)
+        and store_url.remotes(repo)
+    ):
+        return CheckResult(
+            "hook", Level.WARN, "git push sends detached texts without their data", SENDING
+        )
     missing = [name for name in hooks.NAMES if name not in there]
     if not there:
         return CheckResult(

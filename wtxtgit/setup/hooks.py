@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,8 @@ from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.view import write_all
 
 NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push")
+SENDING = "wtxtgit install --hooks makes git push send it too; without hooks, run wtxtgit push"
+"""What is to be done where git push alone leaves payload behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,14 @@ class _Hook:
 def installed(repo: Repository) -> tuple[str, ...]:
     """Return the names of our hooks that are installed."""
     return tuple(hook.name for hook in _hooks(repo) if hook.is_ours())
+
+
+def sends_data(repo: Repository) -> bool:
+    """Tell whether git push sends payload: by our hook, or by another one that calls it."""
+    file = _Hook(repo.hooks_dir, "pre-push").file
+    with suppress(OSError):
+        return b"hook pre-push" in file.read_bytes()
+    return False
 
 
 def check_unedited(repo: Repository) -> None:

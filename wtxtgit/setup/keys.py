@@ -36,6 +36,9 @@ from wtxtgit.trust.openssh import (
 )
 from wtxtgit.trust.signing import AskPassphrase, SeedKey, SigningKey, agent_key, seed_key
 
+_MOST_NAMED = 8
+"""Names of keys that a hint lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts(JsonObject):
@@ -123,15 +126,21 @@ def show(ring: Keyring, name: str | None) -> KeyFacts:
         return _facts(ring, only_name(ring) if name is None else name)
 
 
-def only_name(ring: Keyring) -> str:
-    """Return the name of the only key; raises UsageError if there are none or several."""
+def only_name(ring: Keyring, *, signs: bool = False) -> str:
+    """Return the name of the only key; raises UsageError if there are none or several.
+
+    `signs` tells whether an option names the key to sign with.
+    """
     names = ring.names()
     if not names:
         raise UsageError("no keys", hint="wtxtgit key new makes one")
     if len(names) > 1:
+        listed = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
         raise UsageError(
             f"{len(names)} keys exist; name one",
-            hint="wtxtgit key list lists them",
+            hint=f"wtxtgit key list lists them; --key NAME chooses one of {listed}"
+            if signs
+            else "wtxtgit key list lists them",
         )
     return names[0]
 
@@ -240,7 +249,7 @@ def choose_key(sources: KeySources) -> SigningKey:
     if sources.configured is not None:
         return _named(sources, sources.configured)
     with failures(sources.ring.folder):
-        name = only_name(sources.ring)
+        name = only_name(sources.ring, signs=True)
     return _of_ring(sources, name)
 
 
