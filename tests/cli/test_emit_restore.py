@@ -196,7 +196,7 @@ def test_a_damaged_text_is_not_restored(wtxtgit: Command) -> None:
         done = wtxtgit("restore", path, "-o", out)
         assert (done.code, done.out) == (1, b"")
         assert "line " in done.complaint()
-        assert "wtxtgit verify" in done.err
+        assert "wtxtgit recover" in done.err
     assert wtxtgit.names() == []
 
 

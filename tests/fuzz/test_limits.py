@@ -272,7 +272,9 @@ def test_a_set_of_files_of_as_much_as_one_may_list(name: str) -> None:
         else:
             # A part of an AEROSET that can't be read leaves its tensors out.
             reasons = {tensor.absent or "" for tensor in listed.tensors}
-        assert any("lists more items than a set" in reason for reason in reasons), reasons
+        assert any("lists more items than are allowed in a set" in reason for reason in reasons), (
+            reasons
+        )
 
     def checked() -> None:
         found = any_format.check(index, open_member=files.__getitem__)

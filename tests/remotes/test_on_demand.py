@@ -110,11 +110,11 @@ def test_what_any_reader_lacks_is_shown_while_it_comes(
     counts: dict[str, list[int]] = {}
 
     @contextmanager
-    def show(name: str) -> Iterator[Progress | None]:
+    def show(name: str, _size: int | None) -> Iterator[Progress | None]:
         yield counts.setdefault(name, []).append
 
     monkeypatch.setattr(progress, "how", show)
     FetchedPayload.of(Repository.discover(repo.path)).want(names)
     assert holds(repo.path / ".git/wtxt/store", OLD)
-    assert list(counts) == ["fetch"]
-    assert sum(counts["fetch"]) >= sum(path.stat().st_size for path in there.rglob("*.pack"))
+    assert list(counts) == ["fetching"]
+    assert sum(counts["fetching"]) >= sum(path.stat().st_size for path in there.rglob("*.pack"))

@@ -69,6 +69,11 @@ def aeroset(place: Place) -> None:
     change(part, first)
 
 
+def aeroset_staged(place: Place) -> None:
+    aeroset(place)
+    place.git("add", ".")
+
+
 def tars(place: Place) -> None:
     plain(place)
     for tar in (FIXTURES / "taridx/enforced_a").glob("*.tar"):
@@ -173,6 +178,7 @@ FILES = (
     Killed("merge-file", folds, ("merge-file", "base.fold", "ours.fold", "theirs.fold")),
     Killed("cat -o", changed, ("cat", MODEL, "w", "-o", "one.npy")),
     Killed("reseal", aeroset, ("reseal", "model.aeroset.json")),
+    Killed("reseal --stage", aeroset_staged, ("reseal", "--stage", "model.aeroset.json")),
     Killed("taridx build", tars, ("taridx", "build", *TARS, "-o", "all.taridx")),
     Killed("review -o", branches,
            ("review", "base..topic", "--format", "html", "-o", "review.html")),

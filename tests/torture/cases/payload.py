@@ -13,6 +13,7 @@ from tests.torture.cases.places import REMOTE, THERE, Killed, Place
 from tests.torture.cases.starts import MODEL, OTHER, plain
 from wtxtgit.store.store import Store
 
+TEXT = "sent.wtxt"
 _ATTRIBUTES = b"*.safetensors filter=wtxt-detached diff=wtxt merge=wtxt -text\n"
 
 
@@ -77,6 +78,18 @@ def large_missing(place: Place) -> None:
     place.call("add", ".")
     place.commit()
     (place.repo / MODEL).unlink()
+
+
+def attached(place: Place) -> None:
+    """A text that has its data, which the store lacks."""
+    committed(place)
+    place.write("sent.safetensors.bin", model(11))
+    place.call("emit", "sent.safetensors.bin", "-o", TEXT)
+
+
+def detached(place: Place) -> None:
+    attached(place)
+    place.call("detach", TEXT)
 
 
 def with_folder(place: Place) -> None:
@@ -188,6 +201,8 @@ PAYLOAD = (
     Killed("add: detached", changed, ("add", ".")),
     Killed("checkout: detached", missing, ("checkout",)),
     Killed("checkout: detached, by two", large_missing, ("checkout",)),
+    Killed("detach", attached, ("detach", TEXT)),
+    Killed("attach", detached, ("attach", TEXT)),
     Killed("push: folder", with_folder, ("push",)),
     Killed("push: git", committed, ("push", "origin")),
     Killed("fetch: folder", lacking, ("fetch", *_ALL), fetches=True),
