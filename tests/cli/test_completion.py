@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,18 @@ import pytest
 from tests.kit import LAUNCHER, Repo, safetensors
 
 HOSTILE = "$(touch${IFS}owned)"
+
+
+SPOKEN = "a [0] 'b' é"
+"""The name of a tensor that a shell has to quote."""
+
+
+def with_program(folder: Path) -> str:
+    """A PATH on which `wtxtgit` is found first."""
+    program = folder / "wtxtgit"
+    program.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
+    program.chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
 def completed(repo: Repo, *words: str) -> list[str]:
@@ -65,6 +81,18 @@ def test_keys_are_completed(model: Repo) -> None:
     assert completed(model, "seal", "--key", "al") == ["alice", "al"]
 
 
+def test_generations_are_completed(model: Repo) -> None:
+    model.wtxtgit("track", "*.safetensors")
+    model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
+    model.wtxtgit("signers", "add", "alice@example.com", "alice")
+    model.wtxtgit("install", "--local")
+    model.git("add", "--renormalize", ".")
+    model.wtxtgit("seal", "--staged", "--key", "alice", "sub/a.safetensors")
+    names = ["sub/a.safetensors@latest", "sub/a.safetensors@gen:1"]
+    assert completed(model, "verify", "sub/a.safetensors@") == names
+    assert completed(model, "verify", "sub/a.safetensors@g") == names[1:]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_a_script(repo: Repo, shell: str) -> None:
     script = repo.run(*LAUNCHER.arguments, env={"_WTXTGIT_COMPLETE": f"{shell}_source"}).stdout
@@ -89,9 +117,7 @@ def test_bash_completes_by_its_script(
     """By `complete -p` what bash would call, called as bash calls it."""
     model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
     model.write("tools", "")
-    program = tmp_path / "wtxtgit"
-    program.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
-    program.chmod(0o755)
+    path = with_program(tmp_path)
     asked = """
         eval "$(_WTXTGIT_COMPLETE=bash_source wtxtgit)"
         [[ "$(complete -p wtxtgit)" =~ -F\\ ([_a-z]+) ]] || exit 1
@@ -99,9 +125,94 @@ def test_bash_completes_by_its_script(
         "${BASH_REMATCH[1]}" wtxtgit
         printf '%s\\n' "${COMPREPLY[@]}"
     """
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     done = model.run("bash", "-c", asked, "bash", typed, env={"PATH": path})
     assert done.stdout.decode().splitlines() == wanted, done.stderr
+
+
+_TAB, _SHOW = "\t", "\x18"
+_ZSH = """
+    autoload -Uz compinit && compinit -u -D
+    eval "$(_WTXTGIT_COMPLETE=zsh_source wtxtgit)"
+    show() { print -rn -- $BUFFER >"$SHOWN"; exit }
+    zle -N show && bindkey '^X' show
+    told() { print READY }
+    zle -N zle-line-init told
+"""
+
+
+def typed_in_zsh(repo: Repo, folder: Path, typed: str) -> str:
+    """The line that zsh has after a tab."""
+    dots = folder / "dots"
+    dots.mkdir()
+    (dots / ".zshrc").write_text(_ZSH)
+    shown = dots / "shown"
+    env = {"PATH": with_program(folder), "ZDOTDIR": str(dots), "SHOWN": str(shown), "TERM": "vt100"}
+    terminal, end = os.openpty()
+    with (
+        os.fdopen(terminal, "r+b", buffering=0) as screen,
+        subprocess.Popen(
+            ["zsh", "-d", "-i"],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            cwd=repo.path,
+            env={**os.environ, **env},
+            start_new_session=True,
+        ),
+    ):
+        os.close(end)
+        seen = b""
+        while b"READY" not in seen:
+            seen += screen.read(1024)
+        screen.write(f"wtxtgit {typed}{_TAB}{_SHOW}".encode())
+        # Linux says so once nobody has the other end.
+        with contextlib.suppress(OSError):
+            while screen.read(1024):
+                pass
+    return shown.read_text()
+
+
+@pytest.fixture
+def spoken(model: Repo) -> Repo:
+    """Names that only a shell which quotes them can be given."""
+    model.write("odd/one.safetensors", safetensors(1.0, name=SPOKEN))
+    model.write("odd/it's mine.safetensors", safetensors(1.0, name="a\nb"))
+    model.write("tools", "")
+    model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
+    model.git("add", "-f", "odd")
+    model.commit()
+    return model
+
+
+CASES = [
+    ("inspect sub/a.safetensors lay", "layers.0.q"),
+    ("inspect odd/one.safetensors a", SPOKEN),
+    ("inspect sub/b.safetensors ", HOSTILE),
+    ("diff topic:sub/a", "topic:sub/a.safetensors"),
+    ("diff HEAD:odd/it", "HEAD:odd/it's mine.safetensors"),
+    ("diff odd/it", "odd/it's mine.safetensors"),
+    ("seal --key=al", "--key=alice"),
+    ("convert tool", "tools"),
+    ("review main..to", "main..topic"),
+]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(("typed", "wanted"), CASES)
+def test_zsh_puts_in(spoken: Repo, tmp_path: Path, typed: str, wanted: str) -> None:
+    # Quoted by zsh, so that running the line runs nothing that is in a name.
+    assert shlex.split(typed_in_zsh(spoken, tmp_path, typed))[-1] == wanted
+    assert not list(spoken.path.rglob("owned"))
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(("typed", "wanted"), CASES)
+def test_fish_lists(spoken: Repo, tmp_path: Path, typed: str, wanted: str) -> None:
+    asked = "_WTXTGIT_COMPLETE=fish_source wtxtgit | source; complete -C $argv[1]"
+    env = {"PATH": with_program(tmp_path), "HOME": str(tmp_path)}
+    listed = spoken.run("fish", "--no-config", "-c", asked, f"wtxtgit {typed}", env=env)
+    assert wanted in listed.stdout.decode().splitlines(), listed.stderr
+    assert not list(spoken.path.rglob("owned"))
 
 
 def test_outside_of_a_repository_nothing_fails(

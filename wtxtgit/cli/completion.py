@@ -1,7 +1,7 @@
 """What a shell completes: commands, files, REV:PATH, revisions, names of keys and tensors.
 
-A shell puts what it is given into the command line as it stands, and names in repositories and
-files may be anybody's: those that mean something to a shell are left out.
+Names in repositories and files may be anybody's. Zsh and fish quote what they put into the command
+line. Bash puts it in as it stands, and is not given what would mean something to it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
     add_completion_class,
     shell_complete,
     split_arg_string,
@@ -23,7 +27,7 @@ from click.shell_completion import (
 from wtxtgit.errors import WtxtgitError
 
 VARIABLE = "_WTXTGIT_COMPLETE"
-"""Set by the shell; click has the scripts that set it, but for bash's."""
+"""Set by the scripts of the shells."""
 _PLAIN = re.compile(r"[\w./:@+=,-]*", re.ASCII)
 _MOST = 1000
 """More than anybody reads; a file may have a million tensors."""
@@ -54,12 +58,103 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
 
-class _Bash(BashComplete):
-    """Completion in bash of words that it takes for several, and of names beside files.
+# Click's own script asks for what stands behind the last colon, and drops names where there may be
+# files too.
 
-    Click's own script asks for what stands behind the last colon, and drops names where there
-    may be files too.
-    """
+_ZSH = """\
+#compdef %(prog_name)s
+
+%(complete_func)s() {
+    local -a names described answer
+    local type key about
+    (( $+commands[%(prog_name)s] )) || return 1
+    answer=("${(@f)$(COMP_WORDS="${(F)words[1,CURRENT-1]}"$'\\n'"$PREFIX" \\
+        %(complete_var)s=zsh_complete %(prog_name)s)}")
+    local files=
+    for type key about in "${answer[@]}"; do
+        case $type in
+            file) files=1 ;;
+            plain) [[ $about == _ ]] && names+=("$key") || described+=("$key:$about") ;;
+        esac
+    done
+    (( ! $#described )) || _describe -V unsorted described -U
+    # What ends in a slash goes on.
+    local -a folders=("${(@M)names:#*/}")
+    names=("${(@)names:#*/}")
+    (( ! $#names )) || compadd -U -V unsorted -a names
+    (( ! $#folders )) || compadd -U -S '' -V unsorted -a folders
+    if [[ -n $files ]]; then
+        [[ $PREFIX != --*=* ]] || compset -P '*='
+        _path_files -f
+    fi
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    %(complete_func)s "$@"
+else
+    compdef %(complete_func)s %(prog_name)s
+fi
+"""
+# Click's own script has no words that were typed behind `--key=`.
+
+_FISH = """\
+function %(complete_func)s
+    set -l typed (commandline -ct | string collect)
+    set -l line (commandline -cp | string collect)
+    set -l before (string match -r -- '^--[^=]*=' $typed)
+    set -lx COMP_WORDS "$line"
+    set -lx COMP_CWORD "$typed"
+    for line in (%(complete_var)s=fish_complete %(prog_name)s)
+        set -l answer (string split -m 1 , -- $line)
+        switch $answer[1]
+            case file
+                set -l rest (string sub -s (math 1 + (string length -- "$before")) -- $typed)
+                printf '%%s\\n' "$before"(__fish_complete_path $rest)
+            case plain
+                printf '%%s\\n' $answer[2]
+        end
+    end
+end
+
+complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
+# Click's own script cuts names at their commas.
+
+
+class _Whole(ShellComplete):
+    """Completion of whole words: a value behind `--key=` is given together with that."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        option, sign, _ = incomplete.partition("=")
+        before = option + sign if sign and option.startswith("--") else ""
+        found = super().get_completions(args, incomplete)
+        for item in found:
+            if item.type == "plain":
+                item.value = before + item.value
+        return found
+
+
+class _Zsh(_Whole, ZshComplete):
+    source_template = _ZSH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        # Word by word: an unfinished quote of one must not swallow the next.
+        lines = os.environ["COMP_WORDS"].split("\n")
+        words = ["".join(split_arg_string(line)) for line in lines]
+        return words[1:-1], words[-1]
+
+
+class _Fish(_Whole, FishComplete):
+    source_template = _FISH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        typed = os.environ["COMP_CWORD"]
+        before = os.environ["COMP_WORDS"].removesuffix(typed)
+        return split_arg_string(before)[1:], "".join(split_arg_string(typed))
+
+
+class _Bash(BashComplete):
+    """Completion in bash of words that it takes for several, and of names beside files."""
 
     source_template = _BASH
 
@@ -68,22 +163,29 @@ class _Bash(BashComplete):
         words = split_arg_string(line)[1:]
         return (words, "") if line[-1:].isspace() else (words[:-1], "".join(words[-1:]))
 
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        # What was typed, as the revision of HEAD~1:, is the user's own.
+        return [
+            item
+            for item in super().get_completions(args, incomplete)
+            if item.type != "plain" or _PLAIN.fullmatch(item.value.removeprefix(incomplete))
+        ]
+
 
 def main(instruction: str) -> int:
     """Answer a shell; whatever goes wrong, it gets nothing to complete."""
     from wtxtgit.cli.main import cli
 
-    add_completion_class(_Bash)
+    for shell in (_Bash, _Zsh, _Fish):
+        add_completion_class(shell)
     with contextlib.suppress(WtxtgitError, OSError):
         return shell_complete(cli, {}, "wtxtgit", VARIABLE, instruction)
     return 0
 
 
 def plain(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that go on from what was typed, and mean nothing else to a shell."""
-    begun = (name for name in names if name.startswith(incomplete))
-    # What was typed, as the revision of HEAD~1:, is the user's own.
-    wanted = (name for name in begun if _PLAIN.fullmatch(name, len(incomplete)))
+    """The names that go on from what was typed; shells are given one a line."""
+    wanted = (name for name in names if name.startswith(incomplete) and name.isprintable())
     return [CompletionItem(name) for name, _ in zip(wanted, range(_MOST), strict=False)]
 
 
@@ -92,6 +194,8 @@ def targets(
 ) -> list[CompletionItem]:
     """Files, and what a revision has at a path once there is a colon."""
     revision, colon, path = incomplete.partition(":")
+    if "@" in incomplete and (found := plain(_generations(incomplete), incomplete)):
+        return found
     if not colon:
         return [CompletionItem(incomplete, type="file"), *revisions(context, parameter, incomplete)]
     folder = path.rpartition("/")[0]
@@ -102,6 +206,24 @@ def targets(
         about, _, name = line.partition("\t")
         names.append(f"{place}{name}{'/' if ' tree ' in about else ''}")
     return plain(names, incomplete)
+
+
+def _generations(incomplete: str) -> Iterator[str]:
+    """The names of a file's generations, by the ledger in the work tree, the last one first."""
+    from wtxtgit.io.files import read_small
+    from wtxtgit.model.ledger import LEDGER_SUFFIX
+    from wtxtgit.text import ledger
+
+    path = incomplete.rpartition("@")[0]
+    try:
+        report = ledger.read(
+            read_small(Path(path + LEDGER_SUFFIX.decode()), ledger.MAX_SIZE, "a ledger")
+        )
+    except WtxtgitError:
+        return
+    if report.ledger is not None:
+        yield f"{path}@latest"
+        yield from (f"{path}@gen:{one.meta.gen}" for one in reversed(report.ledger.records))
 
 
 def revisions(
