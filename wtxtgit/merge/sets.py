@@ -39,7 +39,7 @@ MergeFile = Callable[[bytes, Sequence[ByteView]], ByteView | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Version:
+class _SetVersion:
     """One of the three versions of a set: its JSON, and its files in a tree, by path there."""
 
     tree: str
@@ -59,7 +59,7 @@ class MergedSet:
     repo: Repository
     listing: bytes
     known: Format
-    versions: tuple[_Version, _Version, _Version]
+    versions: tuple[_SetVersion, _SetVersion, _SetVersion]
 
     @classmethod
     def find(
@@ -209,7 +209,7 @@ class MergedSet:
         if any(staged.get(path) != self._oids(path)[_OURS] for path in files):
             raise CheckError("changes of it are staged")
 
-    def _refuse_dropped(self, former: _Version) -> None:
+    def _refuse_dropped(self, former: _SetVersion) -> None:
         """Raise CheckError if a side changed a part that the set is not to have any more."""
         listed = {self.listing, former.index, *former.parts}
         for path in sorted({path for one in self.versions for path in one.files} - listed):
@@ -252,10 +252,10 @@ class MergedSet:
         payload = payload_in(self.repo, merged)
         return as_checked_out(name, merged, threads, payload=payload).data
 
-    def _stored(self, version: _Version, path: bytes, threads: int | None) -> ByteView:
+    def _stored(self, version: _SetVersion, path: bytes, threads: int | None) -> ByteView:
         return blob(self.repo, version.files[path].oid, threads)
 
-    def _content(self, version: _Version, path: bytes) -> ByteView:
+    def _content(self, version: _SetVersion, path: bytes) -> ByteView:
         return _file(self.repo, version.files[path])
 
     def _refuse_other(self, path: bytes, made: ByteView) -> None:
@@ -283,7 +283,7 @@ def _listings(reader: TreeReader, tree: str, path: bytes, known: Format) -> Iter
 
 def _versions(
     repo: Repository, reader: TreeReader, trees: MergedTrees, listing: bytes, known: Format
-) -> Iterator[_Version]:
+) -> Iterator[_SetVersion]:
     """Yield the versions of a set; raises WtxtgitError if a tree has none."""
     lists: list[tuple[ByteView, list[bytes]]] = []
     for tree in trees:
@@ -299,7 +299,7 @@ def _versions(
         there = reader.at(tree, every)
         if not all(one.is_file for one in there.values()) or not {first, *parts} <= there.keys():
             raise InputError("a file of the set is missing")
-        yield _Version(tree, data, there, first, tuple(parts))
+        yield _SetVersion(tree, data, there, first, tuple(parts))
 
 
 def _file(repo: Repository, entry: TreeEntry) -> ByteView:
