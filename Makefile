@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
   browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+	@awk -F ':.*## ' '/^[a-z-]*:.*## / {printf "%-13s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY)  ## make the environment in .venv
 
@@ -119,8 +119,9 @@ lint: $(READY)  ## style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)  ## mypy, strict
+types: $(READY)  ## mypy, strict; for macOS, too, whose Python lacks some of what Linux has
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 layers: $(READY)  ## imports between the layers
 	$(BIN)/lint-imports

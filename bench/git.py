@@ -190,18 +190,20 @@ def _looks(place: Place, model: Path, repo: Repository) -> list[Entrant]:
     ]
 
 
-def repository(place: Place, kind: str, model: Path) -> Repository:
-    """The template of a kind, and a repository made of it when that is due."""
+def repository(
+    place: Place, kind: str, model: Path, names: tuple[str, ...] = (NAME,)
+) -> Repository:
+    """The template of a kind, and a repository made of it when that is due; `names` are tracked."""
     template = place.folder(f"template-{kind}")
     command(place, "git", "init", "-q", "-b", "main", template)
     match kind:
         case "lfs":
             command(place, "git", "lfs", "install", "--local", cwd=template)
-            command(place, "git", "lfs", "track", NAME, cwd=template)
+            command(place, "git", "lfs", "track", *names, cwd=template)
         case "filter" | "own" | "detached" | "own-detached":
             form = ("--detached",) if kind.endswith("detached") else ()
             command(place, *WTXTGIT, "install", "--local", cwd=template)
-            command(place, *WTXTGIT, "track", *form, NAME, cwd=template)
+            command(place, *WTXTGIT, "track", *form, *names, cwd=template)
         case "told":
             (template / ".gitattributes").write_text(f"{NAME} filter=told -text\n")
     if kind != "raw":

@@ -19,6 +19,7 @@ from bench.data import (
     text_of,
     weights_of,
 )
+from bench.epochs import EPOCHS, TRAININGS, Tensors, epochs_of
 from bench.measure import MIB, Place
 from wtxtgit.text.verify import verify
 
@@ -97,3 +98,18 @@ def test_a_text_is_made_beside_its_file(place: Place) -> None:
     text = text_of(place, arrays_of(place, 2, 16))
     assert text == place.top / "arrays-2x16.wtxt"
     assert verify(memoryview(text.read_bytes())).ok
+
+
+def test_epochs_change_what_learns() -> None:
+    half, all_of_it = ([*epochs_of(training, 2)] for training in TRAININGS)
+    assert len(half) == EPOCHS
+
+    def changed(epochs: list[Tensors]) -> dict[str, float]:
+        return {name: float((epochs[1][name] != epochs[0][name]).mean()) for name in epochs[0]}
+
+    first, second = ({name for name in half[0] if f"layers.{n}." in name} for n in range(2))
+    assert {name for name, share in changed(half).items() if not share} == first
+    assert min(changed(half)[name] for name in second) > 0.99
+    assert min(changed(all_of_it)[name] for name in first | second) > 0.99
+    assert changed(half)["embed"] == pytest.approx(0.1, abs=0.01)
+    assert (half[0]["embed"] == all_of_it[0]["embed"]).all(), "the same every time"

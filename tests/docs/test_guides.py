@@ -100,19 +100,24 @@ def test_to_a_machine_without_a_network(tmp_path: Path, home: Path) -> None:
 
 def test_the_readmes_figures_are_those_of_the_bench() -> None:
     """As they were measured last, or within a tenth: each machine has its own."""
-    rows = {line.cells[0]: line.cells[-1] for line in lines("docs/performance.md") if line.cells}
+    rows = {line.cells[0]: line.cells for line in lines("docs/performance.md") if line.cells}
 
-    def under_git(name: str) -> float:
-        return float(re.search(r"(\d+) MiB under .git", rows[name])[1])  # type: ignore[index]
+    def packed(kind: str) -> list[float]:
+        """Megabytes of all files, and of what is left of them."""
+        found = re.search(r", (\d+) MB: (\d+) MB packed", rows[f"all layers tuned: {kind}"][-1])
+        assert found
+        return [float(one) for one in found.groups()]
 
-    told = re.search(r"take (\d+) MiB in git.* adds (\d+) MiB to the store; git-lfs adds (\d+)",
-                     prose("README.md"))  # fmt: skip
+    told = re.search(
+        r"in four formats: (\d+) MB.* take (\d+) MB as texts, or (\d+) MB with their data in the "
+        r"store. In git-lfs they take (\d+) MB, and in plain git.*?, (\d+) MB.* is merged in "
+        r"([\d.]+) s, with its data in the store in ([\d.]+) s",
+        prose("README.md"),
+    )
     assert told
-    second = [
-        under_git(f"bf16: {tool} add, tuned") - under_git(f"bf16: {tool} add")
-        for tool in ("wtxtgit", "git-lfs")
-    ]
-    measured = [under_git("git gc, texts"), *second]
+    kinds = ("texts", "detached texts", "git-lfs", "raw git")
+    merges = [float(rows[f"git merge, both sides changed it: {kind}"][2]) for kind in kinds[:2]]
+    measured = [packed("texts")[0], *(packed(kind)[1] for kind in kinds), *merges]
     assert [float(one) for one in told.groups()] == pytest.approx(measured, rel=0.1)
 
 

@@ -68,7 +68,20 @@ class TestTheProjectsOwn:
     @pytest.mark.parametrize(
         ("name", "wanted"),
         [
-            ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser", "fuzz", "site"}),
+            (
+                "ci",
+                {
+                    "check",
+                    "demo",
+                    "fuzz",
+                    "site",
+                    "test",
+                    "test-browser",
+                    "test-remotes",
+                    "test-torch",
+                },
+            ),
+            ("site", {"site"}),
             ("nightly", {"test-all", "test-trainers", "tour", "torture", "fuzz"}),
         ],
     )
@@ -96,6 +109,44 @@ class TestTheProjectsOwn:
         project = (ROOT / "pyproject.toml").read_text()
         for version in matrix["python"]:
             assert f"Programming Language :: Python :: {version}" in project
+
+    def test_a_job_may_write_only_where_it_publishes(self) -> None:
+        attest = {"id-token": "write", "attestations": "write", "contents": "read"}
+        wanted = {
+            "site publish": {"pages": "write", "id-token": "write"},
+            "release build": attest,
+            "release publish": {"id-token": "write"},
+            "codeql analyze": {"contents": "read", "security-events": "write"},
+        }
+        given = {}
+        for file in sorted((ROOT / ".github/workflows").glob("*.yml")):
+            workflow = loaded(f".github/workflows/{file.name}")
+            assert workflow["permissions"] == {"contents": "read"}
+            jobs = workflow["jobs"].items()
+            given |= {
+                f"{file.stem} {name}": job["permissions"]
+                for name, job in jobs
+                if "permissions" in job
+            }
+        assert given == wanted
+        # The site's own tools have no such right: they ran in another job.
+        steps = loaded(".github/workflows/site.yml")["jobs"]["publish"]["steps"]
+        assert [step["uses"] for step in steps] == ["actions/deploy-pages@v4"]
+
+    def test_the_site_is_mains_alone(self) -> None:
+        """Not that of a pull request, which anybody may open."""
+        # YAML 1.1 takes the key `on` for a truth value.
+        told = loaded(".github/workflows/site.yml")[True]
+        assert told == {"push": {"branches": ["main"]}, "workflow_dispatch": None}
+
+    def test_the_systems_are_those_that_are_promised(self) -> None:
+        jobs = loaded(".github/workflows/ci.yml")["jobs"].values()
+        assert {job["runs-on"] for job in jobs} == {"ubuntu-latest", "macos-latest"}
+        promised = (ROOT / "docs/install.md").read_text()
+        mac = loaded(".github/workflows/ci.yml")["jobs"]["macos"]["steps"]
+        version = mac[1]["with"]["python-version"]
+        assert f"| macOS | the quick tests, in CI with Python {version}," in promised
+        assert {step.get("run") for step in mac} >= {"make test PYTHON=python"}
 
 
 class TestTheExample:

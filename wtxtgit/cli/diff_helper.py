@@ -67,7 +67,7 @@ def _send(server: socket.socket, arguments: list[str]) -> None:
     """Hand over all that a driver is started with; raises OSError."""
     words = [b"%d" % len(arguments), *map(os.fsencode, arguments)]
     request = b"\0".join([*words, *(b"%b=%b" % item for item in os.environb.items())])
-    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # type: ignore[attr-defined,unused-ignore]
     try:
         # Where a standard stream is closed this is an error, and boundary.run tells of it.
         socket.send_fds(server, [SIZE.pack(len(request))], [*STREAMS, folder])
@@ -100,7 +100,7 @@ def received(peer: socket.socket, size: int) -> bytes:
 
 def is_own(peer: socket.socket) -> bool:
     """Whether the other side is a process of this user."""
-    owner = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _OWNER.size)
+    owner = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _OWNER.size)  # type: ignore[attr-defined,unused-ignore]
     return bool(_OWNER.unpack(owner)[1] == os.geteuid())
 
 

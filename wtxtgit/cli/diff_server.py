@@ -41,7 +41,7 @@ def start(path: str, git: int, arguments: list[str]) -> None:
         if len(os.listdir("/proc/self/task")) > 1 or None in (sys.stdin, sys.stdout, sys.stderr):
             return
         # Git waits for this process, so its number can't be another one's by now.
-        end = os.pidfd_open(git)
+        end = os.pidfd_open(git)  # type: ignore[attr-defined,unused-ignore]
         with socket.socket(socket.AF_UNIX) as listening:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # of a server that was killed
@@ -139,7 +139,7 @@ def _begin(
             if process == 0:
                 signal.signal(signal.SIGINT, interrupt)
                 _answer(client)
-            end = os.pidfd_open(process)
+            end = os.pidfd_open(process)  # type: ignore[attr-defined,unused-ignore]
             until.pop_all()
             return end, process, client
     return None
@@ -168,7 +168,10 @@ def _take_on(client: socket.socket) -> list[str]:
     Raises OSError or ValueError for what is no request.
     """
     head, descriptors, _, _ = socket.recv_fds(
-        client, SIZE.size, len(STREAMS) + 1, socket.MSG_CMSG_CLOEXEC
+        client,
+        SIZE.size,
+        len(STREAMS) + 1,
+        socket.MSG_CMSG_CLOEXEC,  # type: ignore[attr-defined,unused-ignore]
     )
     size = int.from_bytes(head, sys.byteorder) if len(head) == SIZE.size else MOST + 1
     request = received(client, size) if size <= MOST else b""

@@ -37,7 +37,7 @@ from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, hashed, mapped, pieces
+from wtxtgit.io.view import ByteView, hashed, mapped, pieces, read_at
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import FindPayload, Meta, Signature
 from wtxtgit.text.grammar import DETACHED_MAGIC, LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
@@ -336,7 +336,7 @@ def file_digest(descriptor: int, *, threads: int | None = None) -> tuple[bytes, 
     hasher = blake3_hasher(expected, threads)
     # No larger than the file: for small files clearing the buffer would take longer than hashing.
     buffer = memoryview(bytearray(min(_STEP, max(expected, _LEAST_STEP))))
-    while count := os.preadv(descriptor, [buffer], size):
+    while count := read_at(descriptor, buffer, size):
         hasher.update(buffer[:count])
         size += count
     return bytes(hasher.digest()), size

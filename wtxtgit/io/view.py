@@ -460,6 +460,16 @@ def write_at(descriptor: int, content: Buffer, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
+def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
+    """Fill a buffer from an offset of a file; returns the count of bytes; raises OSError."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], offset)
+    # Pythons that are built for old versions of macOS have no such call.
+    block = os.pread(descriptor, buffer.nbytes, offset)
+    buffer[: len(block)] = block
+    return len(block)
+
+
 def copy_within(descriptor: int, start: int, offset: int, nbytes: int) -> None:
     """Copy a part of an open file to an offset where it does not overlap; raises OSError."""
     in_system = getattr(os, "copy_file_range", None)

@@ -43,10 +43,9 @@ def default_threads() -> int:
 
 
 def _cores() -> int:
-    try:
+    if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        return os.cpu_count() or 1
+    return os.cpu_count() or 1
 
 
 def address_space() -> int:

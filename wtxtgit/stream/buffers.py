@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from typing import Any
 import numpy as np
 
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.io.view import write_at
 from wtxtgit.tensors.program_arrays import GivenArray
 from wtxtgit.text.arrays import NumpyArray, NumpyType
 
 _ALIGNED = 64
 """Arrays begin at multiples of this many bytes, a cache line."""
+_BLOCK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class SharedBuffer:
         self.descriptor = _unnamed_file()
         try:
             # Allocated now: running out of memory later, while writing, would end the process.
-            os.posix_fallocate(self.descriptor, 0, max(1, size))
+            _allocate(self.descriptor, max(1, size))
             self._memory = mmap.mmap(self.descriptor, max(1, size))
         except OSError as error:
             os.close(self.descriptor)
@@ -153,8 +156,19 @@ def arrays_in(memory: memoryview, size: int, table_size: int) -> list[NumpyArray
     return arrays
 
 
+def _allocate(descriptor: int, size: int) -> None:
+    """Give a new file a size, and its room; raises OSError."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    # macOS has no such call.
+    zeros = bytes(min(size, _BLOCK))
+    for start in range(0, size, _BLOCK):
+        write_at(descriptor, memoryview(zeros)[: size - start], start)
+
+
 def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         return os.memfd_create("wtxtgit-snapshot", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
         return os.dup(file.fileno())

@@ -92,7 +92,8 @@ class Log:
             write_on(self._descriptor, before + lines)
             self._is_cut_short = False
             if is_durable:
-                os.fdatasync(self._descriptor)
+                # macOS has no fdatasync(2).
+                getattr(os, "fdatasync", os.fsync)(self._descriptor)
         self.lines += len(entries)
 
     def compact(self, entries: Iterable[LogLine]) -> None:
