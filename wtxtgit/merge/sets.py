@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from wtxtgit.checkpoint.members import entry_members
 from wtxtgit.checkpoint.open import as_checked_out, blob, payload_in
 from wtxtgit.checkpoint.reseal import shape_of
-from wtxtgit.containers import any_format, registry
+from wtxtgit.containers import registry
 from wtxtgit.containers.format import Format, OpenMember, SetResealer
 from wtxtgit.errors import CheckError, FormatError, InputError, WtxtgitError
 from wtxtgit.git import index
@@ -139,8 +139,9 @@ class MergedSet:
             def resealed(member: str) -> ByteView:
                 return memoryview(remade) if member == name else opened(member)
 
-            for problem in any_format.check(memoryview(listed), options, resealed).errors:
-                raise CheckError(str(problem))
+            # What only one side changed has been checked, or not, where that was committed.
+            checked = [former.index, *merged]
+            self._check(memoryview(listed), resealed, checked, options)
         except FormatError as error:
             raise CheckError(error.message) from error
         made = {former.index: memoryview(remade), self.listing: memoryview(listed)}
@@ -148,6 +149,18 @@ class MergedSet:
             if not self._is_driven(file):
                 self._refuse_other(file, content)
         return made[path]
+
+    def _check(
+        self, listed: ByteView, opened: OpenMember, paths: Collection[bytes], options: ReadOptions
+    ) -> None:
+        """Raise CheckError if files of the set do not hold, or do not match the index."""
+        if self.known.read_set is None:
+            raise FormatError(f"{self.known.name} has no sets")
+        made = self.known.read_set().read(listed, opened)
+        wanted = [name for name in made.members if self._path(name) in paths]
+        for findings in made.check_members(wanted, options):
+            for problem in findings.errors:
+                raise CheckError(str(problem))
 
     @cached_property
     def _drivers(self) -> dict[bytes, dict[str, bytes]]:
