@@ -179,7 +179,8 @@ def test_one_side_has_other_parts(what: str, side: str, repo: Repo, driver: None
 
 def is_open(repo: Repo, said: bytes, why: bytes) -> None:
     """The index is in conflict, ours and whole, and the way on is told."""
-    assert b"model.aeroset.json: not made anew from the files of its set: " + why in said
+    told = b"model.aeroset.json: both sides changed it; ours (HEAD) is kept for now: "
+    assert told + b"not made anew from the files of its set: " + why in said
     assert b"wtxtgit reseal --stage -- set/model.aeroset.json" in said
     assert LISTING.encode() in repo.git("ls-files", "-u")
     assert listing(repo)["parts"]

@@ -93,15 +93,15 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
     elif MADE not in report.notes and (report.taken is None or report.decided):
         note(f"{shown}: {outcome(report, names)}")
     for line in report.notes:
-        resealing = _resealing(shown) if line.startswith(STALE) else None
-        note(f"{shown}: {line}", resealing)
+        hint = _reseal_hint(shown) if line.startswith(STALE) else None
+        note(f"{shown}: {line}", hint)
     if not report.ok:
         return CONFLICT
     if report.taken is not None or repo is None or from_top is None:
         return 0
     index = stale_index(repo, from_top, report.format, merging)
     if index is not None:
-        note(f"{shown}: {index} lists its old hashes", _resealing(index))
+        note(f"{shown}: {index} lists its old hashes", _reseal_hint(index))
     if has_ledger(repo, from_top):
         # What to do is told where the ledger conflicts, and by the hooks.
         note(sealing(shown)[0])
@@ -128,7 +128,7 @@ def _merging(repo: Repository | None) -> MergedTrees | None:
     return merged_trees(repo, environment.merged_commits(), git_command())
 
 
-def _resealing(index: str) -> str:
+def _reseal_hint(index: str) -> str:
     return f"wtxtgit reseal --stage -- {_quoted(index)}"
 
 
@@ -142,11 +142,16 @@ def _complain(path: str, report: MergeReport, names: SideNames) -> None:
     more = len(report.conflicts) - len(named)
     what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     quoted = _quoted(path)
+    hint = (
+        f"wtxtgit resolve {quoted} lists all conflicts, and --take NAME=theirs settles one; git "
+        f"checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}"
+    )
+    if any(one.reason.startswith(STALE) for one in report.conflicts):
+        hint = _reseal_hint(path)
     complain(
         f"{path}: both sides changed it; {names.ours} is kept for now: {what}; the file has no "
         f"changes from {names.theirs} yet",
-        f"wtxtgit resolve {quoted} lists all conflicts, and --take NAME=theirs settles one; git "
-        f"checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
+        hint,
     )
 
 

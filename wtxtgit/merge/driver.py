@@ -22,8 +22,8 @@ from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED,
 from wtxtgit.io.files import read_whole, replace_file, view_file
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.merge import conflicts
-from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
-from wtxtgit.report.merge import MergeReport, Strategy
+from wtxtgit.merge.policy import WHOLE, Policy, parse_strategy, stored_side_taken
+from wtxtgit.report.merge import Conflict, MergedKind, MergeReport, Strategy
 
 if TYPE_CHECKING:
     from wtxtgit.git.merging import MergedTrees
@@ -38,7 +38,7 @@ FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
 
 MADE = "made anew from the files of its set"
 STALE = "not made anew from the files of its set: "
-"""Notes on the index of a set; what follows the second one is why."""
+"""Said of the index of a set; after the second one comes why."""
 
 
 def merge(
@@ -69,14 +69,17 @@ def merge(
     policy: Policy | None = None
     try:
         made = _index_made(repo, path, contents, merging, threads)
-        notes: tuple[str, ...] = ()
+        why = None
     except CheckError as error:
-        made, notes = None, (f"{STALE}{error.message}",)
+        made, why = None, f"{STALE}{error.message}"
     if made is None:
         # Only looked up when needed: most files need no strategy, and looking it up starts git.
         policy = Policy(strategy_of(repo, path))
         report, merged = _merged(repo, path, contents, policy, threads)
-        report = replace(report, notes=(*report.notes, *notes))
+        if why is not None and report.ok:
+            report = replace(report, notes=(*report.notes, why))
+        elif why is not None:
+            report = replace(report, conflicts=(Conflict(WHOLE, MergedKind.FILE, why),))
     else:
         report, merged = made
     if report.ok:
