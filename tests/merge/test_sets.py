@@ -232,7 +232,7 @@ def test_a_crosswise_merge_is_left_to_reseal(repo: Repo, driver: None) -> None:
         changed(repo, "set/part-002.aero", place)
         committed(repo, branch)
     said = repo.run("git", "merge", "topic", ok=(1,)).stderr
-    assert b"set/part-002.aero: set/model.aeroset.json lists its old hashes" in said
+    is_open(repo, said, b"the trees that git merges are not known, or lack a file")
     repo.wtxtgit("reseal", "--stage", LISTING)
     repo.git("commit", "-qm", "merged")
     is_right(repo)

@@ -134,6 +134,13 @@ def _set_of(
     return MergedSet.find(repo, path, merging)
 
 
+def _is_listing(path: bytes) -> bool:
+    """Whether a file is named as the index with hashes of a set."""
+    from wtxtgit.containers import registry
+
+    return os.fsdecode(path).endswith(registry.hashing_indexes())
+
+
 def _index_made(
     repo: Repository | None,
     path: bytes | None,
@@ -146,7 +153,11 @@ def _index_made(
     Raises CheckError that says why it can't be made.
     """
     found = _set_of(repo, path, merging)
-    if repo is None or path is None or found is None or path not in found.made_anew:
+    if repo is None or path is None:
+        return None
+    if found is None and _is_listing(path):
+        raise CheckError("the trees that git merges are not known, or lack a file of it")
+    if found is None or path not in found.made_anew:
         return None
     from wtxtgit.merge.texts import stored_as
 
