@@ -139,6 +139,5 @@ def _commit(repo: Repository, made: Path, number: int) -> None:
     for name in NAMES:
         (repo.path / name).unlink(missing_ok=True)
         os.link(made / name, repo.path / name)
-    # By git itself: git gc seeks no deltas between blobs that one pack of wtxtgit add has.
     command(repo.place, "git", "add", *NAMES, cwd=repo.path)
     command(repo.place, "git", "commit", "-q", "-m", f"epoch {number + 1}", cwd=repo.path)

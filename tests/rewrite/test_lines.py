@@ -30,7 +30,7 @@ def files(draw: st.DrawFn) -> bytes | None:
 
 
 @pytest.mark.parametrize("from_lfs", [False, True])
-@pytest.mark.parametrize("patterns", [(), (b"*.bin",), (b"*.safetensors", b"a b")])
+@pytest.mark.parametrize("patterns", [(), (b"*.bin",), (b"*.aero", b"a b")])
 def test_an_export_gives_the_file_of_before(patterns: tuple[bytes, ...], from_lfs: bool) -> None:
     @given(files(), st.booleans(), st.booleans())
     def holds(content: bytes | None, detached: bool, at_top: bool) -> None:
@@ -47,6 +47,13 @@ def test_what_was_put_in_later_stays() -> None:
     assert made is not None
     assert b"*.bin filter=wtxt diff=wtxt merge=wtxt -text\n" in made
     assert exported(made + b"*.h -diff\n", to_lfs=False) == b"*.c -diff\n*.h -diff\n"
+
+
+def test_indexes_of_sets_are_merged_by_the_driver() -> None:
+    made = imported(None, ImportLines((b"*.aero",), False, False), at_top=True)
+    assert made is not None
+    assert b"\n*.aeroset.json merge=wtxt\n" in made
+    assert exported(made, to_lfs=False) is None
 
 
 def test_lines_of_track_go_and_with_them_what_they_brought() -> None:

@@ -162,6 +162,18 @@ def test_the_command_line(repo: Repo) -> None:
     assert repo.wtxtgit("untrack", ok=(2,)).stdout == b""
 
 
+def test_indexes_of_sets_are_merged_by_the_driver(repo: Repo) -> None:
+    ops.track(repo.repository, [b"*.fold"])
+    assert "aeroset" not in lines(repo)
+    ops.track(repo.repository, [b"parts/*.aero"])
+    assert lines(repo).splitlines()[-1] == "*.aeroset.json merge=wtxt"
+    once = lines(repo)
+    ops.track(repo.repository, [b"parts/*.aero"])
+    assert lines(repo) == once
+    ops.untrack(repo.repository, [b"*.fold", b"parts/*.aero"])
+    assert not (repo.path / ".gitattributes").exists()
+
+
 def test_the_template_says_what_track_writes(repo: Repo) -> None:
     template = Path(__file__).parents[2] / "gitattributes.template"
     patterns = [b"*.fold", b"*.mind", b"*.aero", b"*.checkpoint", b"*.taridx", b"*.safetensors"]

@@ -152,7 +152,7 @@ class _UnmergedSet:
         place = TargetPlace(path.parent)
         if {_OURS, _THEIRS} <= self.stages[path.name]:
             ours, theirs = (read(self._at(n, path.name), place) for n in (_OURS, _THEIRS))
-            if _shape_of(ours) == _shape_of(theirs):
+            if shape_of(ours) == shape_of(theirs):
                 return ours
         quoted = shlex.quote(shown(path))
         raise CheckError(
@@ -182,8 +182,8 @@ class _UnmergedSet:
         return tuple(str(path.parent / name) for name in ended)
 
 
-def _shape_of(data: ByteView) -> object:
-    """Return the JSON of a set without what follows from its files."""
+def shape_of(data: ByteView) -> object:
+    """Return the JSON of a set without what follows from its files; None if it can't be parsed."""
     from wtxtgit.containers import json_text
     from wtxtgit.errors import FormatError
 

@@ -33,7 +33,7 @@ def add(
     """Add files to the index: git add, several times faster.
 
     PATH is whatever git add takes: files, folders, pathspecs. wtxtgit writes
-    checkpoints as text itself, on all cores, into one pack; git adds all other files.
+    checkpoints as text itself, on all cores, into a few packs; git adds all other files.
     The index and the objects are the same as git add makes.
 
     \b

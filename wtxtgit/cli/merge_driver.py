@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,17 +17,20 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
 from wtxtgit.merge.driver import (
+    MADE,
+    STALE,
     SideNames,
     has_ledger,
-    listing_set,
     merge,
     merge_ledgers,
     side_names,
+    stale_index,
 )
 from wtxtgit.merge.policy import WHOLE
 from wtxtgit.report.merge import Conflict, MergedKind, MergeReport
 
 if TYPE_CHECKING:
+    from wtxtgit.git.merging import MergedTrees
     from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
 
@@ -77,27 +80,28 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
         repo = Repository.find()
         store = partial(_store, repo)
         threads = environment.threads()
-        report = merge(repo, base, ours, theirs, from_top, threads=threads, store=store)
+        merging = cache(partial(_merging, repo))
+        report = merge(
+            repo, base, ours, theirs, from_top, threads=threads, store=store, merging=merging
+        )
     except WtxtgitError as error:
         complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
         return CONFLICT
     names = PLAIN if repo is None else side_names(repo, environment.git_action())
     if not report.ok:
         _complain(shown, report, names)
-    elif report.taken is None or report.decided:
+    elif MADE not in report.notes and (report.taken is None or report.decided):
         note(f"{shown}: {outcome(report, names)}")
     for line in report.notes:
-        note(f"{shown}: {line}")
+        hint = _reseal_hint(shown) if line.startswith(STALE) else None
+        note(f"{shown}: {line}", hint)
     if not report.ok:
         return CONFLICT
     if report.taken is not None or repo is None or from_top is None:
         return 0
-    index = listing_set(repo, from_top, report.format)
+    index = stale_index(repo, from_top, report.format, merging)
     if index is not None:
-        note(
-            f"{shown}: {index} lists its old hashes",
-            f"wtxtgit reseal --stage -- {_quoted(index)}",
-        )
+        note(f"{shown}: {index} lists its old hashes", _reseal_hint(index))
     if has_ledger(repo, from_top):
         # What to do is told where the ledger conflicts, and by the hooks.
         note(sealing(shown)[0])
@@ -114,6 +118,20 @@ def _store(repo: Repository | None) -> ObjectStore | None:
     return ObjectStore.ahead_of_git(repo) if is_merging() else None
 
 
+def _merging(repo: Repository | None) -> MergedTrees | None:
+    """Return the trees that git is merging, if that is known."""
+    if repo is None:
+        return None
+    from wtxtgit.filter.process import git_command
+    from wtxtgit.git.merging import merged_trees
+
+    return merged_trees(repo, environment.merged_commits(), git_command())
+
+
+def _reseal_hint(index: str) -> str:
+    return f"wtxtgit reseal --stage -- {_quoted(index)}"
+
+
 def _quoted(path: str) -> str:
     """A path for a command: git starts this at the top level, and takes paths from elsewhere."""
     return shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
@@ -124,11 +142,16 @@ def _complain(path: str, report: MergeReport, names: SideNames) -> None:
     more = len(report.conflicts) - len(named)
     what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     quoted = _quoted(path)
+    hint = (
+        f"wtxtgit resolve {quoted} lists all conflicts, and --take NAME=theirs settles one; git "
+        f"checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}"
+    )
+    if any(one.reason.startswith(STALE) for one in report.conflicts):
+        hint = _reseal_hint(path)
     complain(
         f"{path}: both sides changed it; {names.ours} is kept for now: {what}; the file has no "
         f"changes from {names.theirs} yet",
-        f"wtxtgit resolve {quoted} lists all conflicts, and --take NAME=theirs settles one; git "
-        f"checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
+        hint,
     )
 
 

@@ -382,6 +382,11 @@ class SetResealer(Protocol):
         `data` is the former list of files. Raises FormatError.
         """
 
+    def unsealed(self, data: ByteView) -> dict[str, object]:
+        """Return what the file that lists tensors, given by its bytes, says of its own: all that
+        does not follow from the parts. Raises FormatError.
+        """
+
     def listed_files(self, data: ByteView, open_member: OpenMember) -> Sequence[ListedFile]:
         """Return the files of the set that `data` lists, unopened; raises FormatError."""
 

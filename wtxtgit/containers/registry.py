@@ -61,6 +61,20 @@ def hashing_indexes() -> tuple[str, ...]:
     return tuple(end for f in FORMATS if f.reseal_set is not None for end in f.index_endings)
 
 
+def of_hashed_set(name: str) -> Format | None:
+    """Return the format whose sets have hashes of their files, if a file is named as one of such
+    a set; else None.
+    """
+    return next(
+        (
+            f
+            for f in FORMATS
+            if f.reseal_set is not None and name.endswith((*f.index_endings, *f.endings))
+        ),
+        None,
+    )
+
+
 def endings_with_parts(names: Sequence[str]) -> tuple[str, ...]:
     """Return the endings of indexes that may have parts among these file names.
 

@@ -1,8 +1,8 @@
 """Adding files to the index like `git add`, with texts that this process writes.
 
 Git runs the filter, then deflates its output on one core. Here the text is hashed and deflated
-while it is made, all blobs of a command go into one pack, and the index gets entries that git sees
-as unchanged. Files that do not go through our filter are left to `git add`.
+while it is made, all blobs of a command go into a few packs, and the index gets entries that git
+sees as unchanged. Files that do not go through our filter are left to `git add`.
 """
 
 from __future__ import annotations

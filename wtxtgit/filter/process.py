@@ -546,6 +546,11 @@ def is_merging() -> bool:
     return merges(_git_words())
 
 
+def git_command() -> list[str]:
+    """Return the git command that started this process and its arguments; empty if unknown."""
+    return _command(_git_words())
+
+
 def merges(words: Sequence[str]) -> bool:
     """Tell whether a command line is that of a git command that stores what it merges."""
     rest = _command(words)

@@ -263,6 +263,13 @@ def merge_base(repo: Repository, one: str, other: str) -> str | None:
     return None if answer.code else _oid(answer.stdout.strip())
 
 
+def merge_bases(repo: Repository, one: str, other: str) -> list[str]:
+    """Return all best common ancestors of two commits."""
+    arguments = ("merge-base", "--all", "--", check_oid(one), check_oid(other))
+    answer = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
+    return [_oid(line) for line in answer.stdout.splitlines()]
+
+
 def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
     """List the commits on the paths from `ancestor` (excluded) to `descendant` (included).
 

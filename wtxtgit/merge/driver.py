@@ -12,27 +12,33 @@ is imported where it is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from wtxtgit.errors import UsageError, WtxtgitError
+from wtxtgit.errors import CheckError, UsageError, WtxtgitError
 from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED, Repository
 from wtxtgit.io.files import read_whole, replace_file, view_file
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.merge import conflicts
-from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
-from wtxtgit.report.merge import MergeReport, Strategy
+from wtxtgit.merge.policy import WHOLE, Policy, parse_strategy, stored_side_taken
+from wtxtgit.report.merge import Conflict, MergedKind, MergeReport, Strategy
 
 if TYPE_CHECKING:
+    from wtxtgit.git.merging import MergedTrees
     from wtxtgit.git.store.reader import ObjectStore
+    from wtxtgit.merge.sets import MergedSet
     from wtxtgit.model.tensor import ReadOptions
 
 ATTRIBUTE = "wtxt-merge"
 STRATEGY = "wtxtgit.mergeStrategy"
 FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
 """Settings for files with the keys of encrypted FOLD chunks, and of FOLD hashes that are HMACs."""
+
+MADE = "made anew from the files of its set"
+STALE = "not made anew from the files of its set: "
+"""Said of the index of a set; after the second one comes why."""
 
 
 def merge(
@@ -44,12 +50,14 @@ def merge(
     *,
     threads: int | None = None,
     store: Callable[[], ObjectStore | None] = lambda: None,
+    merging: Callable[[], MergedTrees | None] = lambda: None,
 ) -> MergeReport:
     """Merge three files with contents as git stores them; the result is left in `ours`.
 
     `base` is empty if both sides added the file. `path`, from the top level of `repo`, selects the
     attribute and the record. `store` returns the object store to which a merged content is written
-    before git deflates it, None if that is left to git. Raises UsageError for an unknown strategy.
+    before git deflates it, None if that is left to git. `merging` returns the trees that git
+    merges, with which the index of a set is made anew. Raises UsageError for an unknown strategy.
     """
     if repo is not None and path is not None:
         # A record of an earlier merge.
@@ -57,25 +65,28 @@ def merge(
     side = one_sided(base, ours, theirs)
     if side is not None:
         return MergeReport("", side)
-    # Imports numpy and the formats, which one-sided changes do not need.
-    from wtxtgit.merge.container import Merger
-    from wtxtgit.merge.texts import merge_texts
-
-    # Only looked up when needed: most files need no strategy, and looking it up starts git.
-    policy = Policy(strategy_of(repo, path))
     contents = view_file(base), view_file(ours), view_file(theirs)
-    report, merged = merge_texts(
-        *contents,
-        Merger(policy, reading_options(repo)),
-        repo=repo,
-        tracked=lambda: tracked_form(repo, path),
-        threads=threads,
-    )
+    policy: Policy | None = None
+    try:
+        made = _index_made(repo, path, contents, merging, threads)
+        why = None
+    except CheckError as error:
+        made, why = None, f"{STALE}{error.message}"
+    if made is None:
+        # Only looked up when needed: most files need no strategy, and looking it up starts git.
+        policy = Policy(strategy_of(repo, path))
+        report, merged = _merged(repo, path, contents, policy, threads)
+        if why is not None and report.ok:
+            report = replace(report, notes=(*report.notes, why))
+        elif why is not None:
+            report = replace(report, conflicts=(Conflict(WHOLE, MergedKind.FILE, why),))
+    else:
+        report, merged = made
     if report.ok:
         # A side that is taken whole is already an object.
         content = _stored(merged, store, threads) if report.taken is None else pieces(merged)
         replace_file(ours, lambda descriptor: write_all(descriptor, content))
-    elif repo is not None and path is not None:
+    elif repo is not None and path is not None and policy is not None:
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
             blobs = {conflicts.OURS: oid.decode("ascii").strip()}
@@ -84,6 +95,88 @@ def merge(
             # The merge is valid without its record.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
+
+
+def _merged(
+    repo: Repository | None,
+    path: bytes | None,
+    contents: Sequence[ByteView],
+    policy: Policy,
+    threads: int | None,
+) -> tuple[MergeReport, ByteView]:
+    """Merge base, ours and theirs as git stores them; returns the report, and the same form."""
+    # Imports numpy and the formats, which one-sided changes do not need.
+    from wtxtgit.merge.container import Merger
+    from wtxtgit.merge.texts import merge_texts
+
+    base, ours, theirs = contents
+    return merge_texts(
+        base,
+        ours,
+        theirs,
+        Merger(policy, reading_options(repo)),
+        repo=repo,
+        tracked=lambda: tracked_form(repo, path),
+        threads=threads,
+    )
+
+
+def _set_of(
+    repo: Repository | None, path: bytes | None, merging: Callable[[], MergedTrees | None]
+) -> MergedSet | None:
+    """Return the set that a file is in, if its index is made anew by this merge."""
+    from wtxtgit.containers import registry
+
+    if repo is None or path is None or registry.of_hashed_set(os.fsdecode(path)) is None:
+        return None
+    from wtxtgit.merge.sets import MergedSet
+
+    return MergedSet.find(repo, path, merging)
+
+
+def _is_listing(path: bytes) -> bool:
+    """Whether a file is named as the index with hashes of a set."""
+    from wtxtgit.containers import registry
+
+    return os.fsdecode(path).endswith(registry.hashing_indexes())
+
+
+def _index_made(
+    repo: Repository | None,
+    path: bytes | None,
+    contents: Sequence[ByteView],
+    merging: Callable[[], MergedTrees | None],
+    threads: int | None,
+) -> tuple[MergeReport, ByteView] | None:
+    """Return a file of a set's index made anew, as git stores it; None for any other file.
+
+    Raises CheckError that says why it can't be made.
+    """
+    found = _set_of(repo, path, merging)
+    if repo is None or path is None:
+        return None
+    if found is None and _is_listing(path):
+        raise CheckError("the trees that git merges are not known, or lack a file of it")
+    if found is None or path not in found.made_anew:
+        return None
+    from wtxtgit.merge.texts import stored_as
+
+    def merge_part(part: bytes, stored: Sequence[ByteView]) -> ByteView | None:
+        # The same that the driver for the part does.
+        report, merged = _merged(repo, part, stored, Policy(strategy_of(repo, part)), threads)
+        return merged if report.ok else None
+
+    try:
+        data = found.made(path, contents, merge_part, reading_options(repo), threads)
+    except CheckError:
+        if path == found.listing:
+            raise
+        # The driver for the listing says so, in the words of the set.
+        return None
+    stored = stored_as(
+        data, contents, repo=repo, tracked=lambda: tracked_form(repo, path), threads=threads
+    )
+    return MergeReport(found.known.set_name, notes=(MADE,)), stored
 
 
 def _stored(
@@ -143,16 +236,17 @@ def has_ledger(repo: Repository, path: bytes) -> bool:
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
-def listing_set(repo: Repository, path: bytes, format_: str) -> str | None:
-    """Return the tracked index with hashes of the set that has the merged file; None without one.
+def stale_index(
+    repo: Repository, path: bytes, format_: str, merging: Callable[[], MergedTrees | None]
+) -> str | None:
+    """Return the tracked index with hashes of the set that has the merged file, from the top level.
 
-    Its path is from the top level. Other files of the set may still have to be merged, so the index
-    is not updated here.
+    None without one, and if git calls the driver for it: that makes it anew, or says why it can't.
     """
     from wtxtgit.containers import registry
 
     known = registry.by_name(format_)
-    if known is None or known.reseal_set is None:
+    if known is None or known.reseal_set is None or _set_of(repo, path, merging) is not None:
         return None
     folder, slash, _ = path.rpartition(b"/")
     listed = repo.git("--literal-pathspecs", "ls-files", "-z", "--", folder or b".")

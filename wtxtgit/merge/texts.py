@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -84,6 +84,23 @@ def merge_texts(
         return merged, merged.data
     before = next(filter(is_detached, (ours, theirs)), None)
     return merged, _text(merged.data, repo, becomes_detached, before, threads)
+
+
+def stored_as(
+    file: ByteView,
+    versions: Sequence[ByteView],
+    *,
+    repo: Repository,
+    tracked: Callable[[], bool | None],
+    threads: int | None = None,
+) -> ByteView:
+    """Return a merged file as git stores it: in the form that follows from its three versions."""
+    base, ours, theirs = versions
+    if not is_text(ours):
+        return file
+    before = next(filter(is_detached, (ours, theirs)), None)
+    form = _becomes_detached(base, ours, theirs, tracked)
+    return _text(file, repo, form, before, threads)
 
 
 def _form(content: ByteView) -> bool | None:

@@ -1,6 +1,6 @@
 """New blobs for old ones, each made once, and proved by restoring the old one from it.
 
-All of them go into one pack that no ref reaches until the migration is done.
+All of them go into packs that no ref reaches until the migration is done.
 """
 
 from __future__ import annotations

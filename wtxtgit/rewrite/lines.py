@@ -25,9 +25,9 @@ from wtxtgit.git.attributes import Line
 from wtxtgit.setup.track import (
     ABOUT,
     BESIDE,
-    COMPANIONS,
     DETACHED,
     FILTER,
+    companions,
     is_about,
     is_beside,
     is_filter_line,
@@ -94,10 +94,9 @@ def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes 
 
 def _wanted(content: bytes, how: ImportLines) -> list[tuple[bytes, tuple[bytes, ...]]]:
     """Return the patterns, with their attributes, for which a file has no line yet."""
-    asked, beside = frozenset(how.patterns), dict(COMPANIONS)
+    asked, beside = frozenset(how.patterns), companions(content, how.patterns)
     known = set()
     for line in attributes.parse(content):
-        beside.pop(line.pattern or b"", None)
         if line.pattern in asked and is_filter_line(line):
             known.add(line.pattern)
     return [*((one, how.attributes) for one in how.patterns if one not in known), *beside.items()]

@@ -45,6 +45,8 @@ COMPANIONS = (
     (b".wtxt/*", (b"text", b"eol=lf")),
 )
 """Lines for our text files, which git must not convert."""
+_MERGED_ALONE = (b"merge=wtxt",)
+"""The attribute of the indexes that a merge makes anew; they are text in the work tree, too."""
 ABOUT = (
     b"# Kept as text by wtxtgit: pip install wtxtgit, then wtxtgit install. "
     b"A file that begins with WTXT: docs/met-a-text.md in its source"
@@ -144,10 +146,7 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
             content = attributes.append_comment(content, ABOUT)
         content, changed = _tracked(content, patterns, DETACHED if detached else FILTER)
         # With the first pattern: texts that reach the work tree must keep their line endings.
-        beside = dict(COMPANIONS)
-        for line in attributes.parse(content):
-            beside.pop(line.pattern or b"", None)
-        content = attributes.append(content, beside.items())
+        content = attributes.append(content, companions(content).items())
         _write(repo, file, content)
         follows = _consequences(repo, sizes.machine())
         of_lfs = _were_lfs(content, patterns)
@@ -368,7 +367,31 @@ def is_about(line: Line) -> bool:
 
 def is_beside(line: Line) -> bool:
     """Tell whether a line of ours is removed with the last pattern."""
-    return is_about(line) or (line.pattern, line.attributes) in COMPANIONS
+    from wtxtgit.containers import registry
+
+    known = (*COMPANIONS, *_of_sets(registry.hashing_indexes()))
+    return is_about(line) or (line.pattern, line.attributes) in known
+
+
+def companions(content: bytes, patterns: Iterable[bytes] = ()) -> dict[bytes, tuple[bytes, ...]]:
+    """Return the lines that a file with our lines for `patterns`, and those that it has, also
+    needs and lacks.
+    """
+    # Imported here: the hooks that look for our lines need no formats.
+    from wtxtgit.containers import registry
+
+    lines = list(attributes.parse(content))
+    tracked = [*patterns, *(line.pattern or b"" for line in lines if is_filter_line(line))]
+    sets = (registry.of_hashed_set(os.fsdecode(pattern)) for pattern in tracked)
+    endings = dict.fromkeys(end for f in sets if f is not None for end in f.index_endings)
+    wanted = {**dict(COMPANIONS), **dict(_of_sets(endings))}
+    for line in lines:
+        wanted.pop(line.pattern or b"", None)
+    return wanted
+
+
+def _of_sets(endings: Iterable[str]) -> list[tuple[bytes, tuple[bytes, ...]]]:
+    return [(b"*" + os.fsencode(ending), _MERGED_ALONE) for ending in endings]
 
 
 def is_detached(line: Line) -> bool:

@@ -16,7 +16,15 @@ from wtxtgit.containers.aero.aeroset import AeroSet, SetFile
 from wtxtgit.containers.aero.chunks import assemble, metadata_payload, stored_payload
 from wtxtgit.containers.aero.content import digest
 from wtxtgit.containers.aero.describe import CODEC_KEY
-from wtxtgit.containers.aero.read import HASH_KEY, INDEX, TENSORS_KEY, Aero, IndexEntry
+from wtxtgit.containers.aero.read import (
+    HASH_KEY,
+    INDEX,
+    INTEGRITY,
+    TENSORS_KEY,
+    Aero,
+    IndexEntry,
+    read,
+)
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.format import ListedFile, OpenMember
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
@@ -62,6 +70,34 @@ def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, byt
     edits |= _identity(("global_tidx",), opened.index, whole, len(remade))
     text = json_text.replaced(bytes(mapped(data)).decode(), edits)
     return opened.index.path, remade, text.encode()
+
+
+def unsealed(data: ByteView) -> dict[str, object]:
+    """Return the chunks of a set's index, by their bytes, and what it says of its tensors.
+
+    That is without their places and hashes, and without the index's UUID, which is random. Raises
+    FormatError.
+    """
+    from hashlib import sha256
+
+    index = read(data)
+    first = index.first(INDEX)
+    return {
+        "chunks": [
+            [
+                chunk.fourcc,
+                index.name(chunk),
+                chunk.flags,
+                None if chunk is first else hashed(sha256(), pieces(index.stored(chunk))).digest(),
+            ]
+            for chunk in index.chunks
+            if chunk.fourcc != INTEGRITY
+        ],
+        "tensors": [
+            [entry.name, {key: value for key, value in entry.extra.items() if key != HASH_KEY}]
+            for entry in index.entries
+        ],
+    }
 
 
 def listed_files(data: ByteView, open_member: OpenMember) -> tuple[ListedFile, ...]:

@@ -1,8 +1,10 @@
-"""Writing blobs to the object store: many into one pack, or one as a loose object.
+"""Writing blobs to the object store: many into a few packs, or one as a loose object.
 
-gitformat-pack(5). All blobs of a command go into one pack: one file to write, one index, and
-nothing that a later `git gc` has to collect. A loose object is written so that git finds it before
-it writes the same one itself.
+gitformat-pack(5). The blobs of a command go into packs: few files to write, few indexes, and
+nothing that a later `git gc` has to collect. They are dealt out to several of them because git
+seeks no deltas between objects that it finds in the same pack (git-repack(1), `-f`), and versions
+of a checkpoint, or its forms in several formats, are good bases for each other. A loose object is
+written so that git finds it before it writes the same one itself.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from threading import Thread
 from typing import Self
 
@@ -28,21 +31,57 @@ _WORTH_SYNCING = 32 * 1024 * 1024
 """Bytes after which data is synced to disk while more is made, rather than at the end."""
 
 
+_PACKS = 4
+"""A blob finds its likely bases, those that were written right before it, in the other three."""
+
+
 class PackWriter:
-    """Writes a new pack of a repository; a context manager.
+    """Writes new packs of a repository; a context manager.
 
     Nothing remains unless `finish` is called. `expected` is the number of blobs that will be added;
-    if the number differs, the pack is read once more. Raises EnvironmentFailure if the pack can't
-    be written.
+    if the number differs, packs are read once more. Raises EnvironmentFailure if they can't be
+    written.
     """
 
     def __init__(self, store: ObjectStore, expected: int, threads: int) -> None:
+        known: set[bytes] = set()
+        self._packs = [
+            _Pack(store, len(range(number, expected, _PACKS)), threads, known)
+            for number in range(max(1, min(_PACKS, expected)))
+        ]
+        self._next = cycle(self._packs)
+        self._closing = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            for pack in self._packs:
+                opened.enter_context(pack)
+            self._closing = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def add(self, content: ObjectContent) -> str:
+        """Write a blob unless the repository has it; returns its object id."""
+        return next(self._next).add(content)
+
+    def finish(self) -> None:
+        """Move the packs into the repository, but for empty ones."""
+        for pack in self._packs:
+            pack.finish()
+
+
+class _Pack:
+    """One of the packs; `known` are the ids of the blobs in all of them."""
+
+    def __init__(self, store: ObjectStore, expected: int, threads: int, known: set[bytes]) -> None:
         self._store = store
         self._places = store.places
         self._expected = expected
         self._threads = threads
         self._objects: list[PackedObject] = []
-        self._known: set[bytes] = set()
+        self._known = known
         self._hash = store.places.new_hash()
         self._end = 0
         self._crc32 = 0
@@ -63,7 +102,6 @@ class PackWriter:
         self._closing.close()
 
     def add(self, content: ObjectContent) -> str:
-        """Write a blob unless the repository has it; returns its object id."""
         start, before = self._end, self._hash.copy()
         digest = self._places.new_hash()
         digest.update(b"blob %d\0" % content.size)
@@ -82,7 +120,6 @@ class PackWriter:
         return oid.hex()
 
     def finish(self) -> None:
-        """Move the pack into the repository, unless it is empty."""
         count = len(self._objects)
         if not count:
             return
