@@ -17,6 +17,7 @@ from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.e2e.test_payload_remotes import cloned
 from tests.kit import Repo
 from tests.store.chunks import damage
+from tests.store.forged import forged_end
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
@@ -303,6 +304,18 @@ class TestAtARemote:
         use_folder(clone, there)
         clone.wtxtgit("fetch", "main", "main~1", "main~2")
         assert all(has(clone, "main", "main~1", "main~2"))
+
+    def test_what_is_kept_of_its_packs_is_not_believed(self, own: Repo, there: Path) -> None:
+        own.wtxtgit("push")
+        make_old(there)
+        for end in own.path.glob(".git/wtxt/store/remotes/*/*.index"):
+            forged = forged_end(end.read_bytes(), "other names")
+            end.unlink()
+            end.write_bytes(forged)
+        assert at_remote(own, force=True).gone == ()
+        assert pruned(own, recent=0).remote is not None
+        own.wtxtgit("fetch", "main", "main~1", "main~2")
+        assert has(own, "main", "main~1", "main~2") == [True, True, True]
 
     def test_what_is_young_stays(self, side: Repo, bare: Path, there: Path) -> None:
         run.git("update-ref", "-d", "refs/heads/side", cwd=bare)

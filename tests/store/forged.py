@@ -1,4 +1,4 @@
-"""Files `index` of stores that lie, each with the SHA-256 of what it says."""
+"""Files `index` of stores, and ends of packs, that lie; each has the SHA-256 of what it says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from wtxtgit.store.folder import INDEX, ChunkTable, format_table, parse_table
+from wtxtgit.store.pack import STORED, XOR, ChunkEntry, format_end, index_of, parse_end
 
 Row = tuple[bytes, int, int]
 """A chunk's name, the number of its pack, and its row there."""
@@ -50,3 +51,59 @@ def forge(store: Path, lie: str | Callable[[list[Row]], Sequence[Row]]) -> None:
     table = ChunkTable(told.files, held, packs.data, places.data)
     path.unlink()
     path.write_bytes(b"".join(format_table(table)))
+
+
+def _other_names(rows: list[ChunkEntry]) -> list[ChunkEntry]:
+    return [row._replace(name=bytes([n]) * 32) for n, row in enumerate(rows)]
+
+
+def _other_places(rows: list[ChunkEntry]) -> list[ChunkEntry]:
+    names = [row.name for row in rows]
+    return [row._replace(name=name) for row, name in zip(rows, names[::-1], strict=True)]
+
+
+def _last_left_out(rows: list[ChunkEntry]) -> list[ChunkEntry]:
+    return sorted(rows, key=lambda row: row.place)[:-1]
+
+
+def _first_left_out(rows: list[ChunkEntry]) -> list[ChunkEntry]:
+    first, *others = sorted(rows, key=lambda row: row.place)
+    return [row._replace(place=row.place - first.length) for row in others]
+
+
+def _decoded_otherwise(rows: list[ChunkEntry]) -> list[ChunkEntry]:
+    return [
+        row._replace(size=row.length, encoding=STORED, item=1, bases=(), depth=0) for row in rows
+    ]
+
+
+def _with_unknown_bases(rows: list[ChunkEntry]) -> list[ChunkEntry]:
+    return [
+        row._replace(encoding=XOR, bases=(bytes([n]) * 32,), depth=1) if row.depth else row
+        for n, row in enumerate(rows)
+    ]
+
+
+END_LIES: dict[str, Callable[[list[ChunkEntry]], list[ChunkEntry]]] = {
+    "other names": _other_names,
+    "places of others": _other_places,
+    "the last left out": _last_left_out,
+    "the first left out": _first_left_out,
+    "decoded otherwise": _decoded_otherwise,
+    "unknown bases": _with_unknown_bases,
+    "a chunk more": lambda rows: [
+        *rows,
+        ChunkEntry(bytes(32), max(row.place + row.length for row in rows), 9, 9, (), STORED, 1, 0),
+    ],
+}  # fmt: skip
+
+
+def forged_end(end: bytes, lie: str) -> bytes:
+    """Return the end of a pack as another one, of which all checksums are right."""
+    index, _ = parse_end(memoryview(end))
+    rows = END_LIES[lie]([index.entry(row) for row in range(index.count)])
+    place = max(row.place + row.length for row in rows)
+    made = format_end(index_of(rows), place)
+    assert made != end
+    parse_end(memoryview(made))
+    return made

@@ -8,7 +8,7 @@ fetched in groups, in the order of the texts, which mostly is that of the packs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -174,18 +174,28 @@ class PayloadFetch:
         if self._dry_run:
             self._foresee(_lacking(self._store, names))
             return set()
-        # Packs that were received completely before an earlier process ended.
-        self._install()
-        plan = self._plan(_lacking(self._store, names))
-        while plan.packs and self._run(plan):
+        # Packs that were received completely before an earlier process ended. If one is damaged by
+        # now that is no fault of the remote's.
+        self._incoming.install(())
+        while lacking := _lacking(self._store, names):
+            plan = self._plan(lacking)
             # The remote may have other copies of what was refused.
-            plan = self._plan(_lacking(self._store, names))
-        after = _lacking(self._store, names)
-        self._is_lacking |= bool(after)
-        return after
+            if plan.packs and self._run(plan):
+                continue
+            lacking = _lacking(self._store, names)
+            # Cached ends may be wrong, and leave something out.
+            wrong = self._remote.reread() if lacking else ()
+            if not wrong:
+                break
+            for name in wrong:
+                self._refused.pop(name, None)
+        self._is_lacking |= bool(lacking)
+        return lacking
 
     def _foresee(self, chunks: Collection[bytes]) -> None:
         """Count what would be fetched."""
+        if not all(map(self._remote.copies, chunks)):
+            self._remote.reread()
         plan = self._plan([name for name in chunks if not self._would_be_here(name)])
         self._nbytes += sum(part.nbytes for part in plan.parts)
         self._nbytes += sum(n for pack, n in plan.whole.items() if pack not in self._whole)
@@ -251,7 +261,7 @@ class PayloadFetch:
         """Fetch everything planned; returns whether anything was refused."""
         self._incoming.make()
         parts: dict[str, str] = {}
-        before = len(self._refused)
+        refused: dict[str, str] = {}
         tasks = [partial(self._receive, group) for group in _groups(plan.whole)]
         tasks += [partial(self._receive_part, part) for part in plan.parts]
         try:
@@ -261,19 +271,13 @@ class PayloadFetch:
                     self._came.update(dict.fromkeys(came.packs))
                     if came.part is not None:
                         parts[came.part] = came.packs[0]
-                    for name, why in came.refused:
-                        self._refuse(name, why)
+                    refused.update(came.refused)
         finally:
-            self._install(parts)
-        return len(self._refused) > before
-
-    def _install(self, parts: dict[str, str] | None = None) -> None:
-        """Move what was received into the store; `parts` maps packs made of parts to their
-        origin.
-        """
-        own = parts or {}
-        for name, why in self._incoming.install({*self._came, *own}).items():
-            self._refuse(own.get(name, name), why)
+            # Packs that were made of parts are told by their origin.
+            for name, why in self._incoming.install({*self._came, *parts}).items():
+                refused[parts.get(name, name)] = why
+        self._refuse(refused)
+        return bool(refused)
 
     def _receive(self, sizes: dict[str, int]) -> _Came:
         """Fetch whole packs; each gets its name once its content matches the name."""
@@ -309,10 +313,14 @@ class PayloadFetch:
             for start, stop in part.spans:
                 yield mapped(whole[start:stop])
 
-    def _refuse(self, name: str, why: str) -> None:
-        self._refused[name] = why
-        self._remote.forget(name)
-        self._came.pop(name, None)
+    def _refuse(self, refused: Mapping[str, str]) -> None:
+        """Take no more from packs, and for the reason; unless only their cached ends are wrong."""
+        wrong = self._remote.reread(refused)
+        for name, why in refused.items():
+            self._came.pop(name, None)
+            if name not in wrong:
+                self._refused[name] = why
+                self._remote.forget(name)
 
 
 def _groups(sizes: dict[str, int]) -> Iterator[dict[str, int]]:

@@ -22,6 +22,7 @@ from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, pieces, write_all
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.remotes.payload.pack_parts import PackPart, store_part
+from wtxtgit.remotes.payload.remote_packs import OTHER_END
 from wtxtgit.store.folder import PACKS, PackFolder
 from wtxtgit.store.pack import ChunkEntry
 from wtxtgit.store.reading import ChunkReading, DecodedBases
@@ -85,7 +86,7 @@ class IncomingPacks:
             if digest.hexdigest() != name:
                 return "has a SHA-256 other than its name states"
             if last != end:
-                return "has an index other than the remote's"
+                return OTHER_END
             mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
             os.fchmod(made.descriptor, mode | (self._own.shared & _READ_ONLY))
             os.fsync(made.descriptor)
@@ -129,6 +130,8 @@ class IncomingPacks:
                     self._drop(name)
                 self.packs = self._looked()
             self._move(unproved, received)
+        # What was dropped does not wait any more.
+        self.packs.refresh()
         self._store.refresh()
         return refused
 

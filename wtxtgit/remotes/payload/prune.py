@@ -128,10 +128,12 @@ def proved(
 ) -> set[bytes]:
     """Return those chunks that a remote has, with everything that they are decoded from there.
 
-    A pack counts if it is there with its end, and has the size that the end states, as far as the
-    remote tells. With `verify` it is read, and has to match the SHA-256 in its name.
+    A pack counts if it is there with its end, which is read now, and has the size that the end
+    states, as far as the remote tells. With `verify` it is read, and has to match the SHA-256 in
+    its name.
     """
     wanted = list(chunks)
+    remote.reread()
     remote.find_lost()
     trusted = set(remote.packs)
     checked: set[str] = set()

@@ -1,28 +1,31 @@
 """The contents of a remote's packs, by what their ends say.
 
-The end of each pack is read once and cached beside the store, since packs never change. If a pack
-turns out to differ, its cached end is dropped.
+The end of each pack is read once and cached beside the store, since packs never change. What is
+cached may be wrong all the same, so it is compared with the remote's (`reread`) before a chunk
+counts as missing there or is dropped here, and before a pack counts as damaged.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, FormatError, InputError, WtxtgitError
-from wtxtgit.io.files import failures, read_small
+from wtxtgit.io.files import failures, opened_regular, read_view
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import write_all
+from wtxtgit.io.view import mapped, write_all
 from wtxtgit.remotes.payload.place import PackPlace
 from wtxtgit.store.folder import ChunkTable, on_disk, table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
 
 _FOLDER = "remotes"
+_NOT_GIVEN = "could not be fetched"
 _MODE = 0o644
+OTHER_END = "has an index other than the remote's"
 _INDEXES_HELD = 64
 """Indexes that are cached: one of a 64 MiB pack has 0.1 MB; adjacent chunks are in few packs."""
 
@@ -36,34 +39,66 @@ class RemotePacks:
     def __init__(self, place: PackPlace, store: Path) -> None:
         self.place = place
         kept = sha256(place.label.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self._store = store
         self._folder = store / _FOLDER / kept
         self.sizes: dict[str, int] = {}
         self.damaged: dict[str, str] = {}
         # Ends that could not be cached on disk.
         self._ends: dict[str, bytes] = {}
         self._indexes: OrderedDict[str, ChunkIndex] = OrderedDict()
+        # The SHA-256 of cached ends that were not compared with the place's.
+        self._believed: dict[str, bytes] = {}
         names = place.packs()
         self._forget_gone(names)
         tables: list[ChunkTable] = []
         for name in names:
             with contextlib.suppress(WtxtgitError, OSError):
-                tables.append(self._take(name, self._kept(name)))
+                end = self._kept(name)
+                tables.append(self._take(name, end))
+                self._believed[name] = sha256(end).digest()
         unread = [name for name in names if name not in self.sizes]
         for name, end in place.ends(unread):
-            try:
-                tables.append(self._take(name, end))
-            except FormatError as error:
-                self.damaged[name] = error.message
-            else:
-                self._keep(name, end)
+            tables += self._given(name, end)
         for name in unread:
             if name not in self.sizes:
-                self.damaged.setdefault(name, "could not be fetched")
+                self.damaged.setdefault(name, _NOT_GIVEN)
         self._table = on_disk(together(tables), store)
+
+    def reread(self, packs: Collection[str] | None = None) -> set[str]:
+        """Compare cached ends, of all packs or of these, with the place's; each is compared once.
+
+        Returns the packs whose cached end was another one; from now on the place's counts.
+        """
+        asked = self._believed.keys() if packs is None else self._believed.keys() & set(packs)
+        right: set[str] = set()
+        others: dict[str, bytes] = {}
+        for name, end in self.place.ends(sorted(asked)):
+            if sha256(end).digest() == self._believed[name]:
+                right.add(name)
+            else:
+                others[name] = end
+        wrong = asked - right
+        self._believed = {
+            name: digest for name, digest in self._believed.items() if name not in asked
+        }
+        if wrong:
+            tables = [self._table.without(wrong)]
+            for name in wrong:
+                self._leave(name)
+                if name in others:
+                    tables += self._given(name, others[name])
+                else:
+                    self.damaged[name] = _NOT_GIVEN
+            self._table = on_disk(together(tables), self._store)
+        return wrong
 
     def find_lost(self) -> None:
         """Ask the place about all packs, and ignore those that it has lost."""
-        if lost := self.place.lost(self.sizes):
+        lost = self.place.lost(self.sizes)
+        # It may be the cached size that is wrong.
+        if lost and self.reread(lost):
+            lost = self.place.lost(self.sizes)
+        if lost:
             self._table = self._table.without(lost)
 
     def find_damaged(self, progress: Progress | None = None) -> dict[str, str]:
@@ -75,24 +110,31 @@ class RemotePacks:
         return {**self.damaged, **damaged}
 
     def damage(self, names: Iterable[str], progress: Progress | None = None) -> dict[str, str]:
-        """Read packs completely; returns what is wrong with those that do not match their names.
+        """Read packs completely; returns what is wrong with those that do not match their names or
+        their ends.
 
         `progress` gets counts of bytes received.
         """
-        sizes = {name: self.sizes[name] for name in names}
-        digests: dict[str, str] = {}
+        asked = [*names]
+        self.reread(asked)
+        sizes = {name: self.sizes[name] for name in asked if name in self.sizes}
+        wrong = dict.fromkeys(asked, _NOT_GIVEN)
         for name, content in self.place.contents(sizes):
             digest = sha256()
+            end = self.end(name)
+            last = b""
             for block in content:
                 digest.update(block)
+                last = (last + bytes(block[-len(end) :]))[-len(end) :]
                 if progress is not None:
                     progress(len(block))
-            digests[name] = digest.hexdigest()
-        return {
-            name: "does not match its SHA-256" if name in digests else "could not be fetched"
-            for name in sizes
-            if digests.get(name) != name
-        }
+            if digest.hexdigest() != name:
+                wrong[name] = "does not match its SHA-256"
+            elif last != end:
+                wrong[name] = OTHER_END
+            else:
+                del wrong[name]
+        return wrong
 
     def copies(self, chunk: bytes, most_depth: int = MAX_DEPTH) -> list[tuple[str, ChunkEntry]]:
         """Return the packs that claim to have a chunk, decoded through at most `most_depth`
@@ -135,6 +177,15 @@ class RemotePacks:
         if pack in self.sizes and pack not in self._ends:
             with contextlib.suppress(EnvironmentFailure):
                 self._ends[pack] = self.end(pack)
+        self._drop(pack)
+
+    def _leave(self, pack: str) -> None:
+        """Know nothing of a pack."""
+        for known in (self.sizes, self._ends, self._indexes):
+            known.pop(pack, None)
+        self._drop(pack)
+
+    def _drop(self, pack: str) -> None:
         with contextlib.suppress(OSError):
             (self._folder / f"{pack}.index").unlink()
 
@@ -158,6 +209,16 @@ class RemotePacks:
                 if path.stem not in there:
                     path.unlink()
 
+    def _given(self, name: str, end: bytes) -> Iterator[ChunkTable]:
+        """Take an end that the place gave; yields what it says unless it is damaged."""
+        try:
+            table = self._take(name, end)
+        except FormatError as error:
+            self.damaged[name] = error.message
+        else:
+            self._keep(name, end)
+            yield table
+
     def _take(self, name: str, end: bytes) -> ChunkTable:
         index, size = parse_end(memoryview(end))
         self.sizes[name] = size
@@ -170,7 +231,11 @@ class RemotePacks:
             self._indexes.popitem(last=False)
 
     def _kept(self, name: str) -> bytes:
-        return read_small(self._folder / f"{name}.index", MAX_END, "an index")
+        path = self._folder / f"{name}.index"
+        with opened_regular(path) as (descriptor, status):
+            if status.st_size > MAX_END:
+                raise InputError(f"{path}: over {MAX_END} bytes")
+            return bytes(mapped(read_view(descriptor, path)))
 
     def _keep(self, name: str, end: bytes) -> None:
         self._ends[name] = end

@@ -40,6 +40,8 @@ def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> Rem
     place = place_of(repo, url)
     # Before the refs: packs that are pushed meanwhile are not listed here.
     packs = RemotePacks(place, store_of(repo).folder)
+    # What is cached of them must not be the reason why one counts as unneeded.
+    packs.reread()
     refs = [_refs(remote) for remote in remotes]
     for remote, known in zip(remotes, refs, strict=True):
         _fetch(repo, remote, known)
