@@ -81,6 +81,29 @@ print(len(who), len({*who, b"%d" % here}))
     assert run(script) == "64 2\n"
 
 
+def test_an_error_of_what_is_done_ahead_is_raised_in_its_turn() -> None:
+    """The other process goes on only once this one has failed at a later task."""
+    script = """
+wait, go = os.pipe()
+
+def task(number):
+    if number == 2 and os.getpid() != here:
+        os.read(wait, 1)
+    if number == 6:
+        os.write(go, b"1")
+        raise KeyError("six")
+    return made(number)
+
+given = []
+try:
+    for blocks in results(lambda: tasks(task)):
+        given.append(b"".join(blocks))
+except KeyError as error:
+    print(error, given == [content(number) for number in range(6)])
+"""
+    assert run(script) == "'six' True\n"
+
+
 def test_an_error_is_raised_in_its_turn_and_the_other_process_ends() -> None:
     script = """
 def task(number):

@@ -48,7 +48,7 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
     """
     with contextlib.ExitStack() as until:
         other = _OtherProcess(tasks, until)
-        mine: dict[int, Sequence[memoryview]] = {}
+        ahead: dict[int, Task] = {}
         left = enumerate(tasks())
         # The caller gets the first results while the other process starts.
         first = deque(islice(left, _FIRST))
@@ -58,19 +58,28 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
                 other.ask(*following)
             if first:
                 yield first.popleft()[1]()
-            elif due in mine:
-                yield mine.pop(due)
+            elif due in ahead:
+                yield ahead.pop(due)()
             elif not other.is_asked:
                 if (following := next(left, None)) is None:
                     return
                 yield following[1]()
-            elif not other.has_told and len(mine) < _KEPT and (following := next(left, None)):
+            elif not other.has_told and len(ahead) < _KEPT and (following := next(left, None)):
                 # Work instead of waiting.
-                mine[following[0]] = following[1]()
+                ahead[following[0]] = _done(following[1])
                 continue
             else:
                 yield from other.told()
             due += 1
+
+
+def _done(task: Task) -> Task:
+    """Do a task before its turn; returns what gives its result, or fails, when it is its turn."""
+    try:
+        result = task()
+    except Exception:  # noqa: BLE001 - it is done again, and fails, in its turn
+        return task
+    return lambda: result
 
 
 class _OtherProcess:
