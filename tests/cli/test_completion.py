@@ -14,8 +14,6 @@ import pytest
 from tests.kit import LAUNCHER, Repo, safetensors
 
 HOSTILE = "$(touch${IFS}owned)"
-
-
 SPOKEN = "a [0] 'b' é"
 """The name of a tensor that a shell has to quote."""
 

@@ -56,11 +56,9 @@ _BASH = """\
 
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
-
-
-# Click's own script asks for what stands behind the last colon, and drops names where there may be
-# files too.
-
+"""Click's own script asks for what stands behind the last colon, and drops names where there may be
+files too.
+"""
 _ZSH = """\
 #compdef %(prog_name)s
 
@@ -95,8 +93,7 @@ else
     compdef %(complete_func)s %(prog_name)s
 fi
 """
-# Click's own script has no words that were typed behind `--key=`.
-
+"""Click's own script has no words that were typed behind `--key=`."""
 _FISH = """\
 function %(complete_func)s
     set -l typed (commandline -ct | string collect)
@@ -118,7 +115,7 @@ end
 
 complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complete_func)s)"
 """
-# Click's own script cuts names at their commas.
+"""Click's own script cuts names at their commas."""
 
 
 class _Whole(ShellComplete):
