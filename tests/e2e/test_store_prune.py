@@ -17,7 +17,7 @@ from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.e2e.test_payload_remotes import cloned
 from tests.kit import Repo
 from tests.store.chunks import damage
-from tests.store.forged import forged_end
+from tests.store.forged import forge_end
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
@@ -309,9 +309,7 @@ class TestAtARemote:
         own.wtxtgit("push")
         make_old(there)
         for end in own.path.glob(".git/wtxt/store/remotes/*/*.index"):
-            forged = forged_end(end.read_bytes(), "other names")
-            end.unlink()
-            end.write_bytes(forged)
+            forge_end(end, "other names")
         assert at_remote(own, force=True).gone == ()
         assert pruned(own, recent=0).remote is not None
         own.wtxtgit("fetch", "main", "main~1", "main~2")

@@ -10,7 +10,7 @@ from tests.remotes.places import NEW, OLD, holds, text
 from tests.remotes.test_fetched_parts import Counting, fetch
 from tests.remotes.test_payload import fetched, place
 from tests.store.chunks import SIZE, named
-from tests.store.forged import END_LIES, forged_end
+from tests.store.forged import END_LIES, forge_end
 from wtxtgit.remotes.payload.prune import proved
 from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
@@ -27,13 +27,6 @@ def keep(store: Path, remote: Path) -> Path:
     return kept(store)
 
 
-def forge(path: Path, lie: str) -> bytes:
-    true = path.read_bytes()
-    path.unlink()
-    path.write_bytes(forged_end(true, lie))
-    return true
-
-
 @pytest.mark.parametrize("is_whole", [False, True], ids=["parts", "whole packs"])
 @pytest.mark.parametrize("lie", END_LIES)
 class TestForged:
@@ -41,7 +34,7 @@ class TestForged:
         self, there: Path, tmp_path: Path, lie: str, is_whole: bool
     ) -> None:
         other = tmp_path / "other"
-        forge(keep(other, there), lie)
+        forge_end(keep(other, there), lie)
         first = fetch(other, Counting(there, is_whole=is_whole), [*OLD[2:4], *NEW])
         assert (first.lacking, first.refused) == ((), ())
         assert holds(other, [*OLD[2:4], *NEW])
@@ -54,7 +47,7 @@ class TestForged:
     ) -> None:
         """What it holds all the same comes."""
         (index,) = there.glob("*.index")
-        true = forge(index, lie)
+        true = forge_end(index, lie)
         other = tmp_path / "other"
         for _ in range(2):
             done = fetch(other, Counting(there, is_whole=is_whole), [*OLD, *NEW])
@@ -73,7 +66,7 @@ class TestForged:
 def test_nothing_counts_as_being_there_by_it(own: Path, there: Path, lie: str) -> None:
     """Before chunks are dropped here."""
     names = [named(chunk) for chunk in {*OLD, *NEW}]
-    forge(keep(own, there), lie)
+    forge_end(keep(own, there), lie)
     nobodys = [bytes(32), *(bytes([n]) * 32 for n in range(20))]
     found = proved(RemotePacks(place(there), own), [*names, *nobodys])
     assert found == set(names)
@@ -84,7 +77,7 @@ def test_a_push_that_checks_mends_a_remote_that_lies(
     own: Path, there: Path, tmp_path: Path, lie: str
 ) -> None:
     (index,) = there.glob("*.index")
-    forge(index, lie)
+    forge_end(index, lie)
     texts = (text(OLD), text(NEW))
     done = push_payload(Store(own), place(there), texts, check=True)
     assert [pack.pack for pack in done.damaged] == [index.stem]
@@ -96,7 +89,7 @@ def test_a_push_that_checks_mends_a_remote_that_lies(
 
 @pytest.mark.parametrize("lie", END_LIES)
 def test_a_push_that_checks_believes_only_the_remote(own: Path, there: Path, lie: str) -> None:
-    true = forge(keep(own, there), lie)
+    true = forge_end(keep(own, there), lie)
     done = push_payload(Store(own), place(there), [text(OLD), text(NEW)], check=True)
     assert (done.damaged, done.packs) == ((), ())
     assert kept(own).read_bytes() == true

@@ -13,7 +13,6 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from hashlib import sha256
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures
@@ -22,7 +21,7 @@ from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, pieces, write_all
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.remotes.payload.pack_parts import PackPart, store_part
-from wtxtgit.remotes.payload.remote_packs import OTHER_END
+from wtxtgit.remotes.payload.remote_packs import OTHER_END, PackCheck
 from wtxtgit.store.folder import PACKS, PackFolder
 from wtxtgit.store.pack import ChunkEntry
 from wtxtgit.store.reading import ChunkReading, DecodedBases
@@ -57,19 +56,17 @@ class IncomingPacks:
         It should have `size` bytes, and `end` as its index and trailer. Returns None if it is
         valid.
         """
-        digest = sha256()
-        last = b""
+        check = PackCheck(name, end)
         came = 0
 
         def checked() -> Iterator[Buffer]:
-            nonlocal came, last
+            nonlocal came
             for piece in content:
                 view = memoryview(piece)
                 came += view.nbytes
                 if came > size:
                     return
-                digest.update(view)
-                last = (last + bytes(view[-len(end) :]))[-len(end) :]
+                check.add(view)
                 yield view
                 if progress is not None:
                     progress(view.nbytes)
@@ -83,9 +80,9 @@ class IncomingPacks:
             write_all(made.descriptor, checked())
             if came != size:
                 return f"has {'more than' if came > size else f'{came} of'} {size} bytes"
-            if digest.hexdigest() != name:
+            if not check.has_name:
                 return "has a SHA-256 other than its name states"
-            if last != end:
+            if not check.has_end:
                 return OTHER_END
             mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
             os.fchmod(made.descriptor, mode | (self._own.shared & _READ_ONLY))

@@ -17,7 +17,7 @@ from wtxtgit.errors import EnvironmentFailure, FormatError, InputError, WtxtgitE
 from wtxtgit.io.files import failures, opened_regular, read_view
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import mapped, write_all
+from wtxtgit.io.view import Buffer, mapped, write_all
 from wtxtgit.remotes.payload.place import PackPlace
 from wtxtgit.store.folder import ChunkTable, on_disk, table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
@@ -28,6 +28,30 @@ _MODE = 0o644
 OTHER_END = "has an index other than the remote's"
 _INDEXES_HELD = 64
 """Indexes that are cached: one of a 64 MiB pack has 0.1 MB; adjacent chunks are in few packs."""
+
+
+class PackCheck:
+    """Holds the bytes of a pack, as they come, against its name and its end."""
+
+    def __init__(self, name: str, end: bytes) -> None:
+        self._name = name
+        self._end = end
+        self._digest = sha256()
+        self._last = b""
+
+    def add(self, block: Buffer) -> None:
+        self._digest.update(block)
+        most = len(self._end)
+        self._last = (self._last + bytes(memoryview(block)[-most:]))[-most:]
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the bytes so far have the SHA-256 that the name states."""
+        return self._digest.hexdigest() == self._name
+
+    @property
+    def has_end(self) -> bool:
+        return self._last == self._end
 
 
 class RemotePacks:
@@ -69,28 +93,25 @@ class RemotePacks:
 
         Returns the packs whose cached end was another one; from now on the place's counts.
         """
-        asked = self._believed.keys() if packs is None else self._believed.keys() & set(packs)
-        right: set[str] = set()
-        others: dict[str, bytes] = {}
+        asked = self._believed.keys() & set(self._believed if packs is None else packs)
+        wrong: dict[str, bytes | None] = dict.fromkeys(asked)
         for name, end in self.place.ends(sorted(asked)):
             if sha256(end).digest() == self._believed[name]:
-                right.add(name)
+                del wrong[name]
             else:
-                others[name] = end
-        wrong = asked - right
-        self._believed = {
-            name: digest for name, digest in self._believed.items() if name not in asked
-        }
+                wrong[name] = end
+        for name in asked:
+            del self._believed[name]
         if wrong:
             tables = [self._table.without(wrong)]
-            for name in wrong:
+            for name, given in wrong.items():
                 self._leave(name)
-                if name in others:
-                    tables += self._given(name, others[name])
-                else:
+                if given is None:
                     self.damaged[name] = _NOT_GIVEN
+                else:
+                    tables += self._given(name, given)
             self._table = on_disk(together(tables), self._store)
-        return wrong
+        return {*wrong}
 
     def find_lost(self) -> None:
         """Ask the place about all packs, and ignore those that it has lost."""
@@ -120,17 +141,14 @@ class RemotePacks:
         sizes = {name: self.sizes[name] for name in asked if name in self.sizes}
         wrong = dict.fromkeys(asked, _NOT_GIVEN)
         for name, content in self.place.contents(sizes):
-            digest = sha256()
-            end = self.end(name)
-            last = b""
+            check = PackCheck(name, self.end(name))
             for block in content:
-                digest.update(block)
-                last = (last + bytes(block[-len(end) :]))[-len(end) :]
+                check.add(block)
                 if progress is not None:
                     progress(len(block))
-            if digest.hexdigest() != name:
+            if not check.has_name:
                 wrong[name] = "does not match its SHA-256"
-            elif last != end:
+            elif not check.has_end:
                 wrong[name] = OTHER_END
             else:
                 del wrong[name]
