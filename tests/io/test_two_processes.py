@@ -35,6 +35,21 @@ for number, blocks in enumerate(results(lambda: tasks(task))):
     assert b"".join(blocks) == content(number), number
 assert number == len(SIZES) - 1
 """
+FAILING = """
+given = []
+try:
+    for blocks in results(lambda: tasks(task)):
+        given.append(b"".join(blocks))
+except KeyError as error:
+    (failed,) = error.args
+    print(failed, len(given), given == [content(number) for number in range(failed)])
+"""
+ENDED = """
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("alone")
+"""
 WITHOUT_OTHER = """
 import resource
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
@@ -91,39 +106,20 @@ def task(number):
         os.read(wait, 1)
     if number == 6:
         os.write(go, b"1")
-        raise KeyError("six")
+        raise KeyError(number)
     return made(number)
-
-given = []
-try:
-    for blocks in results(lambda: tasks(task)):
-        given.append(b"".join(blocks))
-except KeyError as error:
-    print(error, given == [content(number) for number in range(6)])
 """
-    assert run(script) == "'six' True\n"
+    assert run(f"{script}\n{FAILING}") == "6 6 True\n"
 
 
 def test_an_error_is_raised_in_its_turn_and_the_other_process_ends() -> None:
     script = """
 def task(number):
     if number == 9:
-        raise KeyError("nine")
+        raise KeyError(number)
     return made(number)
-
-given = []
-try:
-    for blocks in results(lambda: tasks(task)):
-        given.append(b"".join(blocks))
-except KeyError as error:
-    assert error.args == ("nine",)
-    print(len(given), given == [content(number) for number in range(9)])
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    print("alone")
 """
-    assert run(script) == "9 True\nalone\n"
+    assert run(f"{script}\n{FAILING}\n{ENDED}") == "9 9 True\nalone\n"
 
 
 def test_who_stops_early_leaves_no_process() -> None:
@@ -131,12 +127,8 @@ def test_who_stops_early_leaves_no_process() -> None:
 shared = results(tasks)
 next(shared)
 shared.close()
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    print("alone")
 """
-    assert run(script) == "alone\n"
+    assert run(f"{script}\n{ENDED}") == "alone\n"
 
 
 def test_ended_processes_are_not_kept_for_who_started_them() -> None:
