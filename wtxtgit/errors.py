@@ -103,7 +103,7 @@ class LacksPayload(CheckError):
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            message, hint="wtxtgit fetch, in the repository that the file is in, brings its payload"
+            message, hint="wtxtgit fetch, in the file's repository, fetches its payload"
         )
 
 

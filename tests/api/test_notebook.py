@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_results_are_a_line_and_a_table() -> None:
     results: dict[str, Any] = {
         "<Tensors: safetensors, 2 arrays>": wtxtgit.load("a.safetensors"),
-        "<DiffReport: 1 changed, 1 same, 0 of metadata>": wtxtgit.diff(
+        "<DiffReport: 1 changed, 1 same, 0 in metadata>": wtxtgit.diff(
             "a.safetensors", "b.safetensors"
         ),
         "<FileVerdict cut.safetensors: safetensors, not ok, 1 error>": wtxtgit.verify(
@@ -148,5 +148,5 @@ class TestCat:
         assert wtxtgit.cat(fold, "msg", decryption_key=bytes(range(32)))
         with pytest.raises(InputError):
             wtxtgit.cat(fold, "msg")
-        with pytest.raises(InputError, match="decryption_key opens them"):
+        with pytest.raises(InputError, match="decryption_key decrypts them"):
             wtxtgit.load(fold)

@@ -67,7 +67,7 @@ def test_json_is_a_format(wtxtgit: Command) -> None:
 
 SHOWN = """\
 pair_v1.safetensors -> pair_v2.safetensors
-2 tensors: 1 changed; 128 elements, L2 5.66 (2.68% of the changed tensors); 1 change of metadata
+2 tensors: 1 changed; 128 elements, L2 5.66 (2.68% of the changed tensors); 1 metadata change
 
 tensor  relative  elements  rows                L2  max    cosine                mean             std  flips
 embed      2.68%    0.286%  2 of 700: 2, 600  5.66  0.5  0.999641  0.00217 -> 0.00359  0.997 -> 0.998     34

@@ -79,7 +79,7 @@ def test_what_a_transport_did(wtxtgit: Command, text: bytes) -> None:
     put(wtxtgit, quoted(text), "mail.txt")
     done = wtxtgit("recover", "mail.txt", "-o", "mail.wtxt")
     assert done.code == 0
-    assert b"undone: marks of quoting" in done.out.splitlines()
+    assert b"undone: quote marks" in done.out.splitlines()
     assert wtxtgit.folder.joinpath("mail.wtxt").read_bytes() == text
 
 

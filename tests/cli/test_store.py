@@ -76,7 +76,7 @@ class TestRepack:
         said = run(repo, "repack").stdout.decode()
         assert said.startswith(f"{store.folder}: 2 packs, ")
         assert " before, 1 pack, " in said
-        assert said.endswith(" now; 0 doubled chunks dropped\n")
+        assert said.endswith(" now; 0 duplicate chunks dropped\n")
         assert run(repo, "verify").stdout == b"ok  1 pack, 3 chunks, 48 KiB\n"
 
     def test_damage_is_set_aside(self, repo: Repo, store: Store) -> None:

@@ -29,7 +29,7 @@ def refused(address: str) -> WtxtgitError:
 def test_no_address(address: str) -> None:
     error = refused(address)
     assert type(error) is UsageError
-    assert error.message.startswith(f"{address!r} is not an address of a scheduler")
+    assert error.message.startswith(f"{address!r} is not the address of a scheduler")
 
 
 def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_no_certificates() -> None:
     error = refused("tls://127.0.0.1:1")
     assert (error.exit_code, error.message) == (
         5,
-        "tls://127.0.0.1:1: no certificates are known here",
+        "tls://127.0.0.1:1: no certificates are configured",
     )
 
 
@@ -104,7 +104,7 @@ class TestOtherWorkers:
         error = self.preloaded(lone, code)
         assert error.exit_code == 5
         assert error.message == (
-            f"workers of {lone.address} have wtxtgit 0.0.1, here it is {__version__}"
+            f"workers of {lone.address} run wtxtgit 0.0.1, but this is {__version__}"
         )
 
     def test_no_wtxtgit(self, lone: Processes) -> None:
@@ -115,7 +115,7 @@ class TestOtherWorkers:
     def test_a_worker_in_the_place_of_a_scheduler(self, shared: Processes) -> None:
         error = refused(next(iter(shared.workers)))
         assert type(error) is UsageError
-        assert "is a worker, not a scheduler" in error.message
+        assert "is a Dask worker, not a scheduler" in error.message
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ class TestTasks:
             (tasks.run_out, "on a worker: out of memory"),
             (tasks.lack_room, "on a worker: no space left on device"),
             (tasks.fail, "a task failed: KeyError: 'a bug'"),
-            (tasks.as_text, "a worker gave str"),
+            (tasks.as_text, "a worker returned str"),
         ],
     )
     def test_other_failures(self, shared: Processes, task: Callable[..., Any], wanted: str) -> None:
@@ -154,7 +154,7 @@ class TestTasks:
                 lone.add_worker()
             with connected(lone.address) as cluster, pytest.raises(EnvironmentFailure) as raised:
                 list(cluster.run(tasks.die, [1], int))
-        assert raised.value.message == "a task has cost 2 workers, it is given up"
+        assert raised.value.message == "a task was given up: 2 workers died in it"
 
     def test_no_worker_is_left(self, lone: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "LONELY", 1)
@@ -173,4 +173,4 @@ class TestTasks:
             lone.scheduler.kill()
             with pytest.raises(EnvironmentFailure) as raised:
                 list(found)
-        assert raised.value.message == f"the connection to the scheduler at {lone.address} is lost"
+        assert raised.value.message == f"the connection to the scheduler at {lone.address} was lost"

@@ -146,5 +146,5 @@ class TestFailures:
         index = tmp_path / "model.safetensors.index.json"
         shard = file(tmp_path / "a.safetensors", {"w": np.ones(2, "f4")})
         index.write_text(json.dumps({"metadata": {}, "weight_map": {"w": shard.name}}))
-        with pytest.raises(InputError, match=r"not part of this diff, wtxtgit diff REV:PATH PATH"):
+        with pytest.raises(InputError, match=r"not part of this diff; wtxtgit diff REV:PATH PATH"):
             listed(None, index)

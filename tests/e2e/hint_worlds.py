@@ -37,7 +37,7 @@ DOCTOR = ["doctor", "--json"]
 _TOLD = re.compile(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)$", re.MULTILINE)
 _CUT = re.compile(
     r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
-    r"|begins|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
+    r"|begins|starts|chooses|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
     r"|stores|continues|where|in the folder)\b.*"
     r"|,? (or|with) .*|[,;] .*|  # .*| first$)"
 )

@@ -89,7 +89,7 @@ def test_a_clone_that_lacks_blobs(
     first, hint = there.stderr.decode().splitlines()
     assert (there.returncode, there.stdout) == (5, b"")
     assert first.startswith(f"wtxtgit: error: {clone} on a worker: git has no ")
-    assert hint.startswith("wtxtgit: hint: the workers' clone is at --worker-clone")
+    assert hint.startswith("wtxtgit: hint: --worker-clone is where the workers' clone is")
 
 
 def test_no_clone(topic: Sealed, shared: Processes, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_keys_are_not_sent_in_the_clear(topic: Sealed, shared: Processes) -> Non
     key = topic.path.parent / "key"
     key.write_bytes(bytes(32))
     there = topic.wtxtgit(*REVIEW, "--key", str(key), "--scheduler", shared.address, ok=(2,))
-    assert b"a key would go to the workers in the clear" in there.stderr
+    assert b"a key would be sent to the workers unencrypted" in there.stderr
 
 
 def test_verify_of_blobs(topic: Sealed, shared: Processes) -> None:
@@ -126,7 +126,9 @@ def test_verify_of_blobs(topic: Sealed, shared: Processes) -> None:
         *("--worker-clone", str(behind.path)),
     )
     assert there.returncode == 5
-    assert b"a worker's clone has another 'HEAD:model.safetensors' than this one" in there.stderr
+    assert (
+        b"a worker's clone has a different 'HEAD:model.safetensors' than this one" in there.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ class TestDetachedTexts:
         done = process(detached, *AUDIT, "topic", "--json", "--scheduler", shared.address)
         assert json.loads(done.stdout)["detached"] == {"verified": 0, "held": 1}
         (line,) = done.stderr.decode().splitlines()
-        assert line.startswith("wtxtgit: note: workers read no payload from git+origin")
+        assert line.startswith("wtxtgit: note: workers can't read payload from git+origin")
 
     def test_a_store_that_is_gone(self, detached: Sealed, shared: Processes) -> None:
         detached.git("config", "wtxtgit.store", "file:///nowhere/at/all")

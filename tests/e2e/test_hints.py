@@ -295,7 +295,7 @@ class TestCommits:
         told = repo.wtxtgit("hook", "pre-push", stdin=pushed(repo), ok=(1, 4)).stderr
         assert f"hint: {left}\n".encode() in told
         assert "0 errors" in paste(repo, vouch)
-        (reset,) = re.findall(r", or (git reset .*?) and a new commit", about)
+        (reset,) = re.findall(r"yet, (git reset .*?) and commit again", about)
         paste(repo, reset)
         commit(repo)
         assert repo.audit().found == []

@@ -270,5 +270,5 @@ def test_what_has_no_room_says_so(tmp_path: Path) -> None:
         (*LAUNCHER.arguments, "inspect", path), capture_output=True, preexec_fn=limited, check=False
     )
     assert done.returncode == 5, done.stderr
-    assert b": no room to hold 1600000000 bytes of it\n" in done.stderr
+    assert b": no memory left for 1600000000 bytes of it\n" in done.stderr
     assert b"wtxtgit: hint: ulimit -v" in done.stderr

@@ -247,7 +247,7 @@ class TestRecords:
             record.write_bytes(content)
             said = resolve(conflict, NAME, "--take", "*=ours", ok=(3,))
             assert f"{record}: not a record of conflicts" in said.err
-            assert "hint: remove it: it will be made again" in said.err
+            assert "hint: remove it; it will be written again" in said.err
         record.unlink()
         resolve(conflict, NAME, "--take", "*=ours")
         assert unmerged(conflict) == []

@@ -149,7 +149,7 @@ def test_a_commit_that_git_would_not_write_again_ends_it(history: Repo) -> None:
     history.git("reset", "-q", "--hard", odd)
     before = refs(history)
     said = history.wtxtgit(*IMPORT, ok=(1,)).stderr.decode()
-    assert f"commit {odd} has what git fast-import can't write again" in said
+    assert f"commit {odd} has a part that git fast-import can't reproduce" in said
     assert refs(history) == before
 
 
@@ -175,8 +175,11 @@ def test_a_dry_run_changes_nothing(history: Repo) -> None:
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (("write",), "there are changes that are not committed"),
-        (("worktree", "add", "-q", "../other", "one"), "another work tree has refs/heads/one"),
+        (("write",), "there are uncommitted changes"),
+        (
+            ("worktree", "add", "-q", "../other", "one"),
+            "refs/heads/one is checked out in another work tree",
+        ),
         (("replace", "one", "two"), "objects are replaced"),
     ],
 )
@@ -200,8 +203,8 @@ def test_what_would_lose_something_is_refused(
         (("nothing",), 2, "'nothing' is neither a branch nor a tag"),
         (("tree",), 2, "refs/tags/tree names no commit"),
         (("both",), 2, "'both' is a branch and a tag"),
-        (("--include", "*", "main"), 2, "would take .gitattributes, which git reads itself"),
-        (("--include", "sub/**", "--everything"), 2, "would take sub/.gitattributes"),
+        (("--include", "*", "main"), 2, "match .gitattributes, which git itself reads"),
+        (("--include", "sub/**", "--everything"), 2, "match sub/.gitattributes"),
         (("lock", "main"), 5, "index.lock exists"),
         (("no object", "--everything"), 5, "missing or damaged"),
     ],
@@ -299,7 +302,7 @@ def test_a_migration_that_was_cut_off_is_ended_by_the_next(history: Repo) -> Non
     said = history.wtxtgit("doctor", ok=(0, 1)).stdout.decode()
     assert "a migration was interrupted" in said
     done = history.wtxtgit("migrate", "import", "--include", "*.nothing")
-    assert "index and work tree follow a migration that was cut off" in done.stderr.decode()
+    assert "finished a migration that was interrupted" in done.stderr.decode()
     assert history.status() == b""
     assert not killed.exists()
     assert "cut off" not in history.wtxtgit("doctor", ok=(0, 1)).stdout.decode()
@@ -403,7 +406,7 @@ def test_pointers_need_their_objects(repo: Repo, driver: None) -> None:
     repo.git("branch", "-M", "main")
     before = refs(repo)
     said = repo.wtxtgit(*IMPORT, ok=(1,)).stderr.decode()
-    assert "contents that are pointers of git-lfs, not files: 1" in said
+    assert "git-lfs pointers in place of files: 1" in said
     place.rename(repo.path.parent / "away")
     said = repo.wtxtgit(*IMPORT, "--from-lfs", ok=(5,)).stderr.decode()
     assert "1 object of git-lfs missing; nothing was changed" in said

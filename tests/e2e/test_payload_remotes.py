@@ -221,6 +221,6 @@ class TestAFolder:
         own.write(".wtxt/store", "[store]\n\turl = https://example.com/store\n")
         repo = own.repository
         tips = [own.git("rev-parse", "HEAD").decode().strip()]
-        with pytest.raises(UsageError, match="only the tree names") as raised:
+        with pytest.raises(UsageError, match="only a file of the repository names") as raised:
             push_commits(repo, lambda: store_url.chosen(repo), tips)
         assert raised.value.hint == "wtxtgit store use URL, of the folder that it serves"

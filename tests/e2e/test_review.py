@@ -303,7 +303,7 @@ class TestTheCommand:
         assert risks(one) == set()
         assert [commit["commit"] for commit in one["commits"]] == [tip]
         note, *_ = report["notes"]
-        assert note.startswith("no branch of a remote is here: HEAD is compared with nothing")
+        assert note.startswith("this clone has no remote branch, so HEAD is compared with nothing")
 
         mine.git("init", "-q", "--bare", str(tmp_path / "bare"))
         mine.git("remote", "add", "origin", str(tmp_path / "bare"))

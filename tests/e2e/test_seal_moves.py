@@ -153,7 +153,7 @@ class TestWithTheLedger:
     def test_the_signers_stay(self, chain: Sealed) -> None:
         chain.git("mv", SIGNERS, "who")
         chain.git("mv", SIGNERS_LEDGER, "who.wsum")
-        assert "the signers stay where they are" in refused(chain)
+        assert "the signers file can't be moved" in refused(chain)
 
 
 class TestTheFileAlone:

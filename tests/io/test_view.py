@@ -239,7 +239,7 @@ def test_where_there_is_little_room_less_is_mapped(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LITTLE_ROOM, str(path), str(less)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        f"no room to map {2**30} bytes of a file "
+        f"no address space left to map {2**30} bytes of a file "
         "ulimit -v shows how much address space a process may use\n"
     )
 

@@ -1,4 +1,4 @@
-"""A set whose parts merged: its index is made anew by the merge itself, as reseal would make it."""
+"""A set whose parts merged: its index is rebuilt by the merge itself, as reseal would make it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names(repo: Repo, path: str) -> list[str]:
 
 
 def changed(repo: Repo, path: str, place: int, by: int = 1) -> None:
-    """Other bytes in a tensor of a part; the set's index is made anew."""
+    """Other bytes in a tensor of a part; the set's index is rebuilt."""
     change(repo.path / path, names(repo, path)[place], by)
     repo.wtxtgit("reseal", "set")
 
@@ -91,7 +91,7 @@ def test_the_index_is_made_anew(way: str, form: tuple[str, ...], repo: Repo, dri
         changed(repo, FIRST, -1)
         committed(repo, "on top")
     said = repo.run("git", *WAYS.get(way, ("revert", "--no-edit", "HEAD^"))).stderr
-    assert b"set/model.aeroset.json: made anew" in said
+    assert b"set/model.aeroset.json: rebuilt" in said
     assert b"old hashes" not in said
     if way == "squash":
         repo.git("commit", "-qm", "squashed")
@@ -117,7 +117,7 @@ def test_an_index_with_hashes_of_tensors(side: str, repo: Repo, driver: None) ->
     said = repo.run("git", "merge", "--no-commit", other).stderr
     repo.git("commit", "-qm", "merged")
     for name in ("m.aeroset.json", "m-index.aero"):
-        assert f"set/{name}: made anew".encode() in said
+        assert f"set/{name}: rebuilt".encode() in said
     is_right(repo)
 
 
@@ -169,7 +169,7 @@ def test_one_side_has_other_parts(what: str, side: str, repo: Repo, driver: None
     repo.git("checkout", "-q", side)
     options = ("-c", "merge.renames=false") if what == "no renames" else ()
     said = repo.run("git", *options, "merge", "--no-edit", other).stderr
-    assert b"made anew" in said
+    assert b"rebuilt" in said
     is_right(repo)
     count = {"added": 5, "removed": 4}.get(what, 5)
     parts = listing(repo)["parts"]
@@ -180,7 +180,7 @@ def test_one_side_has_other_parts(what: str, side: str, repo: Repo, driver: None
 def is_open(repo: Repo, said: bytes, why: bytes) -> None:
     """The index is in conflict, ours and whole, and the way on is told."""
     told = b"model.aeroset.json: both sides changed it; ours (HEAD) is kept for now: "
-    assert told + b"not made anew from the files of its set: " + why in said
+    assert told + b"not rebuilt from the files of its set: " + why in said
     assert b"wtxtgit reseal --stage -- set/model.aeroset.json" in said
     assert LISTING.encode() in repo.git("ls-files", "-u")
     assert listing(repo)["parts"]
@@ -265,5 +265,5 @@ def test_a_stash(repo: Repo, driver: None) -> None:
     repo.git("stash", "-q")
     changed(repo, FIRST, -1)
     committed(repo, "main")
-    assert b"model.aeroset.json: made anew" in repo.run("git", "stash", "pop").stderr
+    assert b"model.aeroset.json: rebuilt" in repo.run("git", "stash", "pop").stderr
     assert b"already matched its files" in repo.wtxtgit("reseal", "set").stdout

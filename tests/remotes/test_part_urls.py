@@ -98,7 +98,7 @@ def test_nothing_is_fetched_unless_it_is_allowed(parted: Command, repo: Repo) ->
             repo.git("config", KEY, allowed)
         done = parted("verify", "here")
         assert done.code == 1
-        assert f"git config {KEY} URL allows what is below".encode() in done.out
+        assert f"git config {KEY} URL allows all below URL".encode() in done.out
 
 
 def test_parts_of_an_aeroset(parted: Command, repo: Repo) -> None:
@@ -137,6 +137,6 @@ def test_git_is_asked_once_for_a_set(parted: Command, monkeypatch: pytest.Monkey
     fetch = members(str(parted.folder / "here" / LISTED)).elsewhere
     assert fetch is not None
     for path in ("a.aero", "b.aero"):
-        with pytest.raises(InputError, match="is not asked for it"):
+        with pytest.raises(InputError, match="not fetched from"):
             fetch(f"file://{parted.folder}/elsewhere", path)
     assert asked == [None]

@@ -133,7 +133,7 @@ class TestAllForms:
         found = inline(comment(review))
         assert found.count("l.2.old") == MOST_ROWS
         assert f"and {2 * MOST_ROWS + 3} more such tensors" in found
-        assert f"and {MOST_ROWS} more changes of metadata" in found
+        assert f"and {MOST_ROWS} more metadata changes" in found
 
     def test_html(self) -> None:
         found = parsed(page(self.review()))

@@ -56,7 +56,7 @@ def test_a_text_that_is_not_restored_to_its_file_ends_it(
     monkeypatch.setattr(blobs, "smudge", smudged)
     before = history.git("for-each-ref"), history.status(), history.git("count-objects", "-v")
     said = history.call(*IMPORT, ok=(1,)).err
-    assert "is not what its text is restored to" in said
+    assert "differs from what its text restores to" in said
     assert "no ref was moved" in said
     after = history.git("for-each-ref"), history.status(), history.git("count-objects", "-v")
     assert after == before

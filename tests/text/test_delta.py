@@ -175,7 +175,7 @@ class TestWhole:
 
     def test_an_idx_line_that_the_target_lacks_can_not_be_said(self) -> None:
         snapshot = snapshot_of(a=np.arange(10))
-        with pytest.raises(TextError, match="no idx line any more"):
+        with pytest.raises(TextError, match="lost its idx line"):
             made(dumps(snapshot), cut(snapshot, None))
 
     def test_new_typed_and_shaped_without_an_idx_line(self) -> None:
@@ -399,8 +399,8 @@ class TestPlain:
         ("name", "what"),
         [
             ("added_removed", "is (new|removed)"),
-            ("reshaped", "another dtype, shape or chunk size"),
-            ("retyped", "another dtype, shape or chunk size"),
+            ("reshaped", "changed its dtype, shape or chunk size"),
+            ("retyped", "changed its dtype, shape or chunk size"),
         ],
     )
     def test_what_it_can_not_say(self, name: str, what: str) -> None:

@@ -141,7 +141,7 @@ def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
     # A file whose content we can't read would look like an empty checkpoint.
     if not named:
         why = "".join(f"; {note.removeprefix(f'{checkpoint.name}: ')}" for note in checkpoint.notes)
-        why = why.replace(KEY_OPENS, "decryption_key opens them")
+        why = why.replace(KEY_OPENS, "decryption_key decrypts them")
         raise InputError(f"{checkpoint.name}: {checkpoint.format} file without tensors{why}")
     return named
 

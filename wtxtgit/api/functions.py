@@ -128,7 +128,7 @@ def dump(
             x is not None for x in (meta, prev, audit, rows_per_chunk, hmac_key, sign)
         ):
             raise UsageError(
-                f"{shown(Path(path))}: arguments for texts, which a {target.name} file is not"
+                f"{shown(Path(path))}: {target.name} files do not have all of these arguments"
             )
         extras = {"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size}
         if tags is None and isinstance(arrays, Tensors | LazyTensors):
@@ -485,7 +485,7 @@ def _resolved(target: str) -> str:
 
 
 def _no_member(path: str) -> ByteView:
-    raise InputError(f"{shown(path)}: bytes have no files beside them")
+    raise InputError(f"{shown(path)}: can't be found from bytes: give the path of the index")
 
 
 def _refuse_encrypted(name: str, data: ByteView) -> None:

@@ -187,7 +187,7 @@ def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, cont
     if own is None or own.ledger is None:
         raise CheckError(f"{SIGNERS_PATH.decode()} of the old tip has no ledger")
     if ledger.head != LedgerHead(own.ledger.records[0].merkle_this, PRUNED):
-        raise CheckError(f"{PRUNED.decode()}: its ledger is of another repository or place")
+        raise CheckError(f"{PRUNED.decode()}: its ledger belongs to another repository or path")
     known = reader.ledger_in(before, PRUNED)
     length = 0
     if known is not None and known.ledger is not None:
@@ -198,7 +198,7 @@ def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, cont
         raise CheckError(f"{PRUNED.decode()}: its ledger has more than one new record")
     last = ledger.last
     if any(one.at for one in ledger.records) or last.meta.build != PRUNED_BUILD:
-        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of no pruning")
+        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is not of a pruning")
     if last.sha256_all != opaque_hash(memoryview(content)):
         raise CheckError(
             f"{PRUNED.decode()}: the last record of its ledger does not match the content"

@@ -98,7 +98,7 @@ def seal(
     if options.build == DELETED_BUILD:
         raise UsageError(
             f'build "{DELETED_BUILD}" is reserved for records of deletions',
-            hint="wtxtgit seal --staged -- PATH seals that PATH is deleted",
+            hint="wtxtgit seal --staged -- PATH seals the deletion of PATH",
         )
     # Countersigning and resealing use the index: after a merge the work tree may contain anything.
     is_staged = options.staged or options.countersign or options.reseal is not None

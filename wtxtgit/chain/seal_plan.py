@@ -350,8 +350,8 @@ class SealPlanner:
         self.contents.check_payload(path, content)
         if not content.is_named_by(ledger.last):
             raise CheckError(
-                f"{shown_path(path)}: its last record is of other content",
-                hint=f"wtxtgit seal -- {self._files.quoted(path)} seals what is there",
+                f"{shown_path(path)}: its last record is for different content",
+                hint=f"wtxtgit seal -- {self._files.quoted(path)} seals the current content",
             )
         return self._with_signature(path, ledger)
 
@@ -424,7 +424,7 @@ class SealPlanner:
                 raise CheckError(
                     f"{shown_path(path)}: it may have been moved with any of the ledgers {names}",
                     hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{self._files.quoted(path + LEDGER_SUFFIX)} says with which",
+                    f"{self._files.quoted(path + LEDGER_SUFFIX)} chooses the first",
                 )
             same = [other for other, others in candidates.items() if others == some and some]
             if len(same) > 1:
@@ -432,7 +432,7 @@ class SealPlanner:
                 raise CheckError(
                     f"{shown_path(some[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
                     hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{self._files.quoted(path + LEDGER_SUFFIX)} says of which",
+                    f"{self._files.quoted(path + LEDGER_SUFFIX)} gives it to that file",
                 )
         return taken
 
@@ -441,7 +441,7 @@ class SealPlanner:
         if SIGNERS_PATH in (path, ledger.place):
             raise CheckError(
                 f"{shown_path(path)}: its ledger belongs to {shown_path(ledger.place)}, and the "
-                "signers stay where they are",
+                "signers file can't be moved",
                 hint="move both back with git mv",
             )
         self._check_is_left(path, ledger)
@@ -470,7 +470,7 @@ class SealPlanner:
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
                     hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} "
-                    "begins one of its own",
+                    "starts a ledger of its own",
                 )
 
     def _check_begins(self, path: bytes, chosen: Sequence[bytes]) -> None:

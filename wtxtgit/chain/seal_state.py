@@ -226,7 +226,7 @@ class Before:
             places = " and ".join(sorted(shown_path(one.place) for one in away))
             raise CheckError(
                 f"{shown_path(path)}: its ledger was continued at {places}",
-                hint="git mv it and its ledger to one of these, seal that, and then move it on",
+                hint="git mv it and its ledger to one of these, seal that, and then move it here",
             )
         return away[0]
 

@@ -50,7 +50,7 @@ def stale_sets(
             stale = _stale(wanted, entry_members(repo, entries.get, path), known)
             if stale is not None:
                 found[path] = (
-                    f"the size or hash that it lists for {shown(stale)} is not that of the staged "
+                    f"the size or hash that it lists for {shown(stale)} does not match the staged "
                     "file"
                 )
     yield from sorted(found.items())

@@ -28,7 +28,7 @@ from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 
-_REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
+_REVISIONS_HINT = "git log --oneline --all lists the commits of this repository"
 if TYPE_CHECKING:
     from wtxtgit.chain.state_cache import KeptStates
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a diff of two files does without all that reads texts
 _READ_TIMES = 4
 """Limit of a file's tensors, in multiples of its size: in a hostile one each may span all of it."""
 _LEAST_READ = 64 * 1024 * 1024
-KEY_OPENS = "--key F opens them"
+KEY_OPENS = "--key F decrypts them"
 """How messages tell users of the command line to decrypt parts."""
 NATIVE = "wtxt"
 NATIVE_ELEMENTS = {

@@ -184,7 +184,7 @@ def set_writer_of(target: Format) -> SetWriter:
     """Return the writer of a format's sets; raises UsageError if it has none."""
     if target.write_set is None:
         with_sets = " and ".join(f.name for f in registry.FORMATS if f.write_set)
-        raise UsageError(f"{target.name} has no sets of files: --max-shard is for {with_sets}")
+        raise UsageError(f"--max-shard can't write {target.name}, only {with_sets}")
     return target.write_set()
 
 
@@ -214,7 +214,7 @@ def convert(
         endings = ", ".join(e for f in registry.FORMATS if f.lists_only for e in f.endings)
         raise UsageError(f"--inline-data is for {endings} files")
     if inline_data and max_shard is not None:
-        raise UsageError("--inline-data is for one file: those of --max-shard have all bytes")
+        raise UsageError("--inline-data is for one file: shards hold the bytes anyway")
     asked = asked_of(target, extras or {})
     description, sources, dropped, unfit = _read(source, options, threads)
     notes = []

@@ -72,7 +72,7 @@ def make(
     if after.is_file and not before.is_file:
         # Applied to a text, the delta would give a text.
         raise UsageError(
-            f"{base} is a text and {target} is not: a delta leads from a text to a text",
+            f"{base} is a text and {target} is not, but both must be texts",
             hint=f"wtxtgit emit -o TEXT -- {shlex.quote(target)}, then make the delta to TEXT",
         )
     try:

@@ -78,7 +78,7 @@ def audience(
     if repo is None or list_file is None or not list_file.is_file():
         raise UsageError(
             "no recipients to encrypt for",
-            hint="-r RECIPIENT or -R FILE names them, .wtxt/recipients those of a repository",
+            hint="name them with -r RECIPIENT or -R FILE, or list them in .wtxt/recipients",
         )
     content = read_small(list_file, age_recipients.MAX_FILE, "recipients")
     listed = age_recipients.parse_file(content, RECIPIENTS_PATH.decode())
@@ -325,8 +325,8 @@ def _tracked() -> list[Path]:
     ]
     if not found:
         raise UsageError(
-            f"no file in {ENCRYPTED_SUFFIX.decode()} is tracked",
-            hint="wtxtgit rekey FILE names one",
+            f"no *{ENCRYPTED_SUFFIX.decode()} file is tracked",
+            hint="name one: wtxtgit rekey FILE",
         )
     return [path for path in found if path.exists()]
 

@@ -230,7 +230,7 @@ def _with_details(
 def _notes(name: str, description: Description, options: ReadOptions) -> Iterator[str]:
     alone = registry.part_note(name)
     if alone is not None:
-        yield f"{alone}: wtxtgit inspect takes the folder"
+        yield f"{alone}: inspect the folder instead"
     yield from description.unlisted
     compressed = sum(part.is_compressed for part in description.parts)
     encrypted = sum(part.is_encrypted for part in description.parts)

@@ -387,7 +387,7 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
     kind = any_format.identify(data)
     alone = registry.part_note(path)
     if alone is not None:
-        hint = f"{alone}: wtxtgit verify takes the folder"
+        hint = f"{alone}: verify the folder instead"
         return FileVerdict(path, kind or "unknown", (Problem("structure", hint),), known=False)
     unread = [problem for problem in findings.errors if problem.kind == PICKLE]
     if unread and kind is not None:

@@ -48,7 +48,7 @@ def print_changes(report: DiffReport) -> None:
             print_line(part.message)
         if len(report.parts) > _MOST_CONCERNS:
             more = counted(len(report.parts) - _MOST_CONCERNS, "more change")
-            print_line(f"and {more} of other parts; --json has them")
+            print_line(f"and {more} in other parts; --json has them")
     same = report.of(TensorStatus.SAME)
     if same:
         print_line()
@@ -79,9 +79,9 @@ def totals(report: DiffReport) -> str:
         if summary.relative_l2 is not None:
             line += f" ({percent(summary.relative_l2)} of the changed tensors)"
     if summary.metadata:
-        line += f"; {counted(summary.metadata, 'change')} of metadata"
+        line += f"; {counted(summary.metadata, 'metadata change')}"
     if report.parts:
-        line += f"; {counted(len(report.parts), 'change')} of other parts"
+        line += f"; {counted(len(report.parts), 'change')} in other parts"
     return line
 
 
@@ -166,7 +166,7 @@ def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA)
         what = words.get(str(change.kind), f"{before} -> {after}")
         print_line(f"metadata {change.path}: {what}")
     if len(changes) > most:
-        print_line(f"and {len(changes) - most} more changes of metadata; --json has them")
+        print_line(f"and {len(changes) - most} more metadata changes; --json has them")
 
 
 def _measures(tensor: TensorDiff) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ def repack(as_json: bool) -> int:
         print_line(
             f"{done.store}: {counted(done.packs_before, 'pack')}, {size(done.size_before)} before, "
             f"{counted(done.packs_after, 'pack')}, {size(done.size_after)} now; "
-            f"{counted(done.dropped, 'doubled chunk')} dropped"
+            f"{counted(done.dropped, 'duplicate chunk')} dropped"
         )
         if done.aside:
             complain(

@@ -78,7 +78,8 @@ class Cluster:
         """Raise UsageError if `what`, a secret, would go over the network in the clear."""
         if not self._address.startswith(ENCRYPTED):
             raise UsageError(
-                f"{what} would go to the workers in the clear, as {self._address} is no {ENCRYPTED}"
+                f"{what} would be sent to the workers unencrypted: {self._address} is not "
+                f"{ENCRYPTED}"
             )
 
     def run(
@@ -113,7 +114,7 @@ class Cluster:
                 if result.error is not None:
                     raise result.error
                 if not isinstance(result.value, kind):
-                    raise EnvironmentFailure(f"a worker gave {type(result.value).__name__}")
+                    raise EnvironmentFailure(f"a worker returned {type(result.value).__name__}")
                 if progress is not None:
                     progress(result.done)
                 yield number, result.value
@@ -157,7 +158,7 @@ class Cluster:
             result = future.result(timeout=_RESULT)
             future.release()
         if not isinstance(result, TaskAnswer):
-            raise EnvironmentFailure(f"a worker gave {type(result).__name__}")
+            raise EnvironmentFailure(f"a worker returned {type(result).__name__}")
         # Workers come and go: one that joined later may have another version.
         _check_version([result.version], self._address)
         return result
@@ -173,12 +174,12 @@ class Cluster:
             yield
         except KilledWorker as error:
             raise EnvironmentFailure(
-                f"a task has cost {counted(error.allowed_failures + 1, 'worker')}, it is given up",
-                hint="workers that end so mostly lack memory: dask worker --memory-limit",
+                f"a task was given up: {counted(error.allowed_failures + 1, 'worker')} died in it",
+                hint="workers mostly die for lack of memory: dask worker --memory-limit",
             ) from error
         except (CancelledError, OSError) as error:
             raise EnvironmentFailure(
-                f"the connection to the scheduler at {self._address} is lost"
+                f"the connection to the scheduler at {self._address} was lost"
             ) from error
         except Exception as error:
             raise EnvironmentFailure(f"a task failed: {type(error).__name__}: {error}") from error
@@ -209,7 +210,7 @@ def _client(address: str) -> Any:
         # Dask's client would wait forever for a server of another kind to say something.
         kind = asyncio.run(_identity(address))
         if kind != "Scheduler":
-            raise UsageError(f"at {address} is a {kind.lower()}, not a scheduler", hint=_ADDRESS)
+            raise UsageError(f"{address} is a Dask {kind.lower()}, not a scheduler", hint=_ADDRESS)
         with warnings.catch_warnings():
             # The versions of what tasks consist of are checked by us: our own version must be the
             # same.
@@ -232,7 +233,7 @@ def _check_address(address: str) -> None:
         get_backend(scheme)
         parse_host_port(place)
     except (ValueError, ImportError) as error:
-        message = f"{address!r} is not an address of a scheduler: {error}"
+        message = f"{address!r} is not the address of a scheduler: {error}"
         raise UsageError(message, hint=_ADDRESS) from error
 
 
@@ -249,8 +250,8 @@ async def _identity(address: str) -> str:
     arguments = typed.Security().get_connection_args("client")
     if address.startswith(ENCRYPTED) and arguments.get("ssl_context") is None:
         raise EnvironmentFailure(
-            f"{address}: no certificates are known here",
-            hint="distributed.comm.tls in Dask's configuration names them",
+            f"{address}: no certificates are configured",
+            hint="name them under distributed.comm.tls in Dask's configuration",
         )
     rpc: Any = core.rpc
     async with rpc(address, timeout=SECONDS, connection_args=arguments) as server:
@@ -273,7 +274,7 @@ def _check_workers(client: Any, address: str) -> int:
         versions = client.run(version, on_error="return", callback_timeout=_ROLL_CALL)
         threads = _threads(client)
     except TimeoutError:
-        raise EnvironmentFailure(f"not all workers of {address} answer") from None
+        raise EnvironmentFailure(f"not all workers of {address} answered") from None
     except Exception as error:
         raise EnvironmentFailure(f"{address}: {type(error).__name__}: {error}") from error
     lacking = sorted(
@@ -284,7 +285,7 @@ def _check_workers(client: Any, address: str) -> int:
         raise EnvironmentFailure(
             f"{counted(len(lacking), 'worker')} can't run wtxtgit: "
             f"{', '.join(lacking[:_SHOWN])}{more}",
-            hint=f"pip install 'wtxtgit[dask]=={__version__}' where the workers run",
+            hint=f"pip install 'wtxtgit[dask]=={__version__}' on their machines",
         )
     _check_version(versions.values(), address)
     return threads
@@ -294,8 +295,8 @@ def _check_version(versions: Any, address: str) -> None:
     others = sorted({one for one in versions if one != __version__})
     if others:
         raise EnvironmentFailure(
-            f"workers of {address} have wtxtgit {', '.join(map(str, others))}, "
-            f"here it is {__version__}"
+            f"workers of {address} run wtxtgit {', '.join(map(str, others))}, "
+            f"but this is {__version__}"
         )
 
 

@@ -32,10 +32,10 @@ def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
     """
     url = trusted(repo)
     if url is None:
-        return None, "workers read no payload: no remote of the store is in use"
+        return None, "workers can't read payload: the store has no remote"
     # These need a repository with the user's own remotes and credentials.
     if url.url.startswith(GIT) or url.remote is not None:
-        return None, f"workers read no payload from {url.shown}, which needs the clone of a user"
+        return None, f"workers can't read payload from {url.shown}, which takes a user's clone"
     return url, None
 
 

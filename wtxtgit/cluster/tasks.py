@@ -42,7 +42,7 @@ from wtxtgit.report.verdict import FileVerdict, Verdict
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison
 
-_HINT = "the workers' clone is at --worker-clone, and has all that this one has"
+_HINT = "--worker-clone is where the workers' clone is; it must have all that this one has"
 _BYTES = 64 * 1024 * 1024
 _BLOBS = 64
 """Most blobs of a task, and their bytes, unless a single one has more: neighbours share deltas."""
@@ -203,7 +203,7 @@ def emit_files(
     """
     # Keys are files of this machine, and a WSUM is a second file, which nobody has named.
     if generation.sign is not None or generation.hmac_key is not None or generation.pending:
-        raise UsageError("texts that are signed, authenticated or pending are made here alone")
+        raise UsageError("signed, authenticated and pending texts can't be made by workers")
     folder = Path.cwd()
     items = [_EmitTask(*pair, folder, generation) for pair in zip(paths, outs, strict=True)]
     warnings = {}
@@ -222,8 +222,8 @@ def _check_here(file: Path, out: str, nbytes: int) -> None:
         size = None
     if size != nbytes:
         raise EnvironmentFailure(
-            f"{shown(out)}: a worker wrote {nbytes} bytes, which are not here",
-            hint="-o names a folder that the workers share, or a URL",
+            f"{shown(out)}: a worker wrote {nbytes} bytes, but not to this folder",
+            hint="-o takes a folder that is shared with the workers, or a URL",
         )
 
 
@@ -419,7 +419,7 @@ def _read(file: _File) -> ByteView:
     except EnvironmentFailure as error:
         raise _CloneFailure(error.message, hint=error.hint) from error
     if not same:
-        raise _CloneFailure(f"a worker's clone has another {file.name!r} than this one")
+        raise _CloneFailure(f"a worker's clone has a different {file.name!r} than this one")
     return read_checkpoint(file.name, file.place)
 
 

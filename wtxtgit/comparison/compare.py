@@ -415,7 +415,7 @@ def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChang
         notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")
     changed, is_all = metadata_changes(old, new)
     if not is_all:
-        notes.append(f"more than {len(changed)} changes of metadata, the rest is left out")
+        notes.append(f"more than {len(changed)} metadata changes, the rest are left out")
     return changed, iter(notes)
 
 

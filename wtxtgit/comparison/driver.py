@@ -33,7 +33,7 @@ from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
 
-OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
+OTHER_BYTES = "tensors and metadata are the same, but other bytes of the files differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,5 +194,5 @@ def _content(file: Path, name: str) -> ByteView:
 def _no_member(path: str) -> ByteView:
     """Refuse to open files of a set: git gives the index alone, others may be of another commit."""
     raise InputError(
-        f"{shown(Path(path))} is not part of this diff, wtxtgit diff REV:PATH PATH compares sets"
+        f"{shown(Path(path))} is not part of this diff; wtxtgit diff REV:PATH PATH compares sets"
     )

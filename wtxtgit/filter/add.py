@@ -248,7 +248,7 @@ class _AddWork:
 
 def _changed(name: Path) -> EnvironmentFailure:
     return EnvironmentFailure(
-        f"{shown(name)}: changed while it was read", hint="add it when nothing writes to it"
+        f"{shown(name)}: changed while it was read", hint="add it again once nothing writes to it"
     )
 
 

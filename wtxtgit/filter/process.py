@@ -363,7 +363,7 @@ def warn_of_payload(
     first, *others = paths
     names = shown_path(first) + (f" and {counted(len(others), 'more file')}" if others else "")
     reason = "" if why is None else f" ({why})"
-    hint = f"wtxtgit fetch {'tries again' if why else 'brings them'}, and writes the files"
+    hint = f"wtxtgit fetch {'tries again' if why else 'fetches them'}, and writes the files"
     if remote_lacks:
         hint = NOT_SENT
     warn(

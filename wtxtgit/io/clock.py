@@ -24,7 +24,7 @@ def utc_now() -> str:
         moment = datetime(1970, 1, 1) + timedelta(seconds=int(now()))
     except OverflowError:
         raise EnvironmentFailure(
-            "the system's clock stands beyond the year 9999, which no record can hold",
+            "the system's clock is set beyond the year 9999, which no record can hold",
             hint="set the clock: date",
         ) from None
     return f"{moment.isoformat()}Z"

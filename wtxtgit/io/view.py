@@ -199,7 +199,7 @@ class FileWindows:
             part = _mapped(self._descriptor, first, end - first)
         if part is None:
             raise EnvironmentFailure(
-                f"no room to map {end - start} bytes of a file",
+                f"no address space left to map {end - start} bytes of a file",
                 hint="ulimit -v shows how much address space a process may use",
             )
         return part[start - first :]
@@ -313,7 +313,7 @@ class FileReads:
                 content = found[0] if len(found) == 1 else b"".join(found)
             except MemoryError:
                 raise EnvironmentFailure(
-                    f"{self._name}: no room to hold {end - start} bytes of it",
+                    f"{self._name}: no memory left for {end - start} bytes of it",
                     hint="ulimit -v shows how much address space a process may use",
                 ) from None
             status = os.fstat(self._descriptor)

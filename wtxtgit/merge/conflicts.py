@@ -72,7 +72,7 @@ def settled(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Policy |
         return policy if record["blobs"] == blobs else None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
-            f"{place}: not a record of conflicts", hint="remove it: it will be made again"
+            f"{place}: not a record of conflicts", hint="remove it; it will be written again"
         ) from None
 
 

@@ -36,8 +36,8 @@ STRATEGY = "wtxtgit.mergeStrategy"
 FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
 """Settings for files with the keys of encrypted FOLD chunks, and of FOLD hashes that are HMACs."""
 
-MADE = "made anew from the files of its set"
-STALE = "not made anew from the files of its set: "
+MADE = "rebuilt from the files of its set"
+STALE = "not rebuilt from the files of its set: "
 """Said of the index of a set; after the second one comes why."""
 
 

@@ -164,7 +164,7 @@ def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
             f"{shown}: a ledger", hint=f"wtxtgit seal --reseal -- {file} joins its two sides"
         )
     if _BASE not in stages and len(stages) == 1:
-        raise InputError(f"{shown}: only one side has it here", hint="git status says why")
+        raise InputError(f"{shown}: only one side has it", hint="git status says why")
     # Deleted by one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
         quoted = repo.quoted(path)

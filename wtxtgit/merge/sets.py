@@ -184,11 +184,11 @@ class MergedSet:
         """Return the side whose JSON and index are taken, but for what follows from the parts."""
         allowed = set(_SIDES)
         if len({one.index for one in self.versions}) > 1:
-            raise CheckError("its index has another name on one side")
+            raise CheckError("its index has a different name on one side")
         facts: tuple[tuple[str, list[object]], ...] = (
             ("list different files", [shape_of(one.json) for one in self.versions]),
             (
-                "say different things of tensors",
+                "describe tensors differently",
                 [self.resealer.unsealed(self._content(one, one.index)) for one in self.versions],
             ),
         )

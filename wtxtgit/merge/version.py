@@ -78,7 +78,7 @@ class Opener:
         """Count bytes that are decoded; raises FormatError (limit) if there are too many."""
         self.left -= nbytes
         if self.left < 0:
-            raise FormatError("the files in it decode to more than a merge may hold", kind="limit")
+            raise FormatError("the files in it decode to more than a merge can hold", kind="limit")
 
     def content(self, entry: Entry) -> memoryview:
         """Return what a file in a file holds; raises FormatError if it can't be decoded."""
@@ -155,10 +155,10 @@ class Opener:
             one = placed[key]
             wanted = sources[id(one.source)][one.number]
             if entry.form != wanted.form or not self._holds(entry, wanted, one.content):
-                raise FormatError(f"{key[0]!a} would not be as merged", field="entries")
+                raise FormatError(f"{key[0]!a} would differ from what was merged", field="entries")
         # (4) The metadata are those that were merged.
         if not equal_values(resealer.values(container, self.options), values):
-            raise FormatError("the metadata would not be as merged", field="metadata")
+            raise FormatError("the metadata would differ from what was merged", field="metadata")
         return container
 
     def _holds(self, entry: Entry, wanted: Entry, content: NewContent | None) -> bool:

@@ -211,7 +211,10 @@ class OciRepository:
         return self._client.do_request(url, "GET", headers=headers, stream=True)
 
     def _came(self, answer: Any, sha256: str) -> Iterator[bytes]:
-        with contextlib.closing(answer), _failures(f"{self.label}: {sha256}", "breaks off"):
+        with (
+            contextlib.closing(answer),
+            _failures(f"{self.label}: {sha256}", "the answer breaks off"),
+        ):
             yield from answer.iter_content(PIECE)
 
     def upload(self, file: Outgoing) -> None:

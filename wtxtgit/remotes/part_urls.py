@@ -30,7 +30,7 @@ def read_part(base_url: str, path: str, allowed: str | None) -> ByteView:
     """
     if not is_below(base_url, allowed):
         shown = shown_url(base_url[:_MOST_URL])
-        raise InputError(f"{shown} is not asked for it: git config {KEY} URL allows what is below")
+        raise InputError(f"not fetched from {shown}: git config {KEY} URL allows all below URL")
     return member_of(f"{base_url.rstrip('/')}/index", path)
 
 

@@ -59,7 +59,7 @@ HINTS = {
     "bad-record": _mended(_RESEAL),
     "moved-unsealed": _RESEAL,
     "ledger-rewritten": _mended(_RESEAL),
-    "ledger-removed": _mended(_RESEAL, "restores it, or seals that PATH is deleted"),
+    "ledger-removed": _mended(_RESEAL, "restores it, or seals its deletion"),
     "bad-signature": _mended(_RESEAL),
     "missing-signature": _mended(_COUNTERSIGN),
     "untrusted-signer": _mended(_COUNTERSIGN, "with a trusted signer's key"),
@@ -68,8 +68,8 @@ HINTS = {
         "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many of the earlier signers "
         "as their threshold requires",
     ),
-    "bad-root": "git log --oneline -- :/.wtxt/signers  # only a trust root that the tip descends "
-    "from, and that has signers, ends this",
+    "bad-root": "git log --oneline -- :/.wtxt/signers  # choose a trust root that has signers, and "
+    "that the tip descends from",
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
     "fine, audit without --strict",
@@ -82,8 +82,8 @@ Each is a command for a shell, with a comment on what has to be known of it.
 
 _SETTLED = dict.fromkeys(
     ("raw-binary", "content-mismatch", "untrusted-signer"),
-    "wtxtgit audit --trust-root COMMIT  # by someone who vouches for COMMIT, or git reset --soft "
-    "COMMIT^ and a new commit, if COMMIT is not pushed yet; the tip is right again",
+    "wtxtgit audit --trust-root COMMIT  # by someone who vouches for COMMIT; or, if it is not "
+    "pushed yet, git reset --soft COMMIT^ and commit again; the tip itself has no such error",
 )
 """What is left to do where only commits before the tip have errors of such a kind."""
 

@@ -35,8 +35,8 @@ HINTS = {
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
     "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many of the "
     "earlier signers as their threshold requires",
-    "bad-root": "git log --oneline -- :/.wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
-    "descends from, and that has signers, ends this",
+    "bad-root": "git log --oneline -- :/.wtxt/signers  # set the config wtxtgit.trustRoot to a "
+    "commit that has signers, and that HEAD descends from",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH shows the "
     "problems; git config --unset wtxtgit.strict if the file is fine",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "

@@ -420,7 +420,7 @@ class DiffReport(JsonObject):
 
     def _totals(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in self.summary.counts.items() if n)
-        return f"{counts or 'no tensors'}, {len(self.metadata)} of metadata"
+        return f"{counts or 'no tensors'}, {len(self.metadata)} in metadata"
 
     def _repr_html_(self) -> str:
         """Return a table of the tensors that differ as HTML, for IPython."""

@@ -20,7 +20,7 @@ ABOUT = {
     "odd-checkpoint": "The text of a checkpoint that verify --strict rejects.",
     "not-canonical": "A text verifies, but is not the text that the filter makes.",
     "untracked-artifact": "A checkpoint is no longer filtered, or was replaced by a link.",
-    "altered-checkout": "Attributes make a checkout write other bytes than were sealed.",
+    "altered-checkout": "Attributes make a checkout write bytes that were not sealed.",
     "unsealed": "A checkpoint has no ledger.",
     "content-mismatch": "The last record of a ledger does not match the content.",
     "bad-record": "A ledger or one of its records breaks the format's rules.",
@@ -34,7 +34,7 @@ ABOUT = {
     "bad-root": "The history does not descend from the trust root, or from the branch's old tip.",
     "shallow": "The history is incomplete: it is shallow, replaced or grafted.",
     UNFILTERED: "A text that was filtered in an earlier commit no longer is.",
-    STALE_INDEX: "The index of a set lists another size or hash than a file of it has.",
+    STALE_INDEX: "The index of a set lists a size or hash that one of its files does not have.",
     LARGE_BLOB: "A text is near or over the limit for one blob.",
 }
 """What each kind of an audit and a check is, for people who meet it in a forge."""
@@ -56,9 +56,9 @@ RISKS = {
     "constant": ("All items of a tensor became one number.", _LOOK),
     "collapsed-rows": ("Rows of a tensor became constant.", _LOOK),
     "saturated": ("Rows of a tensor reached their limit.", _LOOK),
-    "outlier-norm": ("Norms of a tensor's rows grew far.", _LOOK),
-    "dtype-changed": ("A tensor has another dtype.", _LOOK),
-    "shape-changed": ("A tensor has another shape.", _LOOK),
+    "outlier-norm": ("The norms of a tensor's rows grew sharply.", _LOOK),
+    "dtype-changed": ("A tensor's dtype changed.", _LOOK),
+    "shape-changed": ("A tensor's shape changed.", _LOOK),
     "tensor-removed": (
         "A tensor or a checkpoint was removed.",
         "git log BASE..HEAD -- PATH  # shows the commits that may have removed it",

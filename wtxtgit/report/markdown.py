@@ -273,7 +273,7 @@ def _facts(one: Reviewed) -> Iterator[str]:
         for note in one.diff.notes[:MOST_ROWS]:
             yield f"- {text(clipped(note, MOST_MESSAGE))}"
         if one.diff.metadata:
-            yield f"- {counted(len(one.diff.metadata), 'change')} of metadata"
+            yield f"- {counted(len(one.diff.metadata), 'metadata change')}"
     yield f"- {one.seal.state}: {text(clipped(one.seal.message, MOST_MESSAGE))}"
     yield f"- {sizes_told(one.sizes, 'to')}"
 

@@ -284,7 +284,7 @@ OTHERS: Table[TensorDiff] = Table(
 )
 """Tensors that were removed, added or renamed."""
 METADATA: Table[MetadataChange] = Table(
-    "change of metadata",
+    "metadata change",
     {"metadata": lambda change: Name(change.path), "before": before_cell, "after": after_cell},
 )
 LAYERS: Table[LayerGroup] = Table(

@@ -316,7 +316,7 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
 
 
 def _no_member(path: str) -> ByteView:
-    raise InputError(f"{path}: a delta is of one file alone")
+    raise InputError(f"{path}: a delta applies to a single file")
 
 
 def _stored(blob: ByteView | None) -> StoredBlob | None:

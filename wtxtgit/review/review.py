@@ -123,8 +123,8 @@ def _seals(
     notes = []
     if branch.is_whole:
         notes.append(
-            "no branch of a remote is here: HEAD is compared with nothing; wtxtgit review "
-            "BASE...HEAD compares with where it left BASE"
+            "this clone has no remote branch, so HEAD is compared with nothing; wtxtgit review "
+            "BASE...HEAD compares it with where it branched off BASE"
         )
     fault = None
     try:

@@ -160,7 +160,7 @@ class ToTexts:
         restored = smudge(text, threads=self._threads, payload=lambda: self._payload)
         if restored.layout is None or _digest(restored.pieces()) != _digest(pieces(content)):
             raise CheckError(
-                f"{shown_path(path)}: blob {version.oid} is not what its text is restored to",
+                f"{shown_path(path)}: blob {version.oid} differs from what its text restores to",
                 hint="no ref was moved; please report this as a bug",
             )
 

@@ -341,7 +341,7 @@ def _check_commits(repo: Repository, ids: Mapping[str, str]) -> int:
             count = 1 + len(wanted)
             if has[1:] != [*wanted, *had[count:]] or commits.content(new)[1] != message:
                 raise CheckError(
-                    f"commit {old} has what git fast-import can't write again",
+                    f"commit {old} has a part that git fast-import can't reproduce",
                     hint="no ref was moved; git cat-file -p shows the commit",
                 )
     return signatures
@@ -420,7 +420,7 @@ def _lacking(
     }
     if found and not options.reads_pointers:
         raise CheckError(
-            f"contents that are pointers of git-lfs, not files: {len(found):,}",
+            f"git-lfs pointers in place of files: {len(found):,}",
             hint="--from-lfs converts the files that they point to",
         )
     objects = LfsObjects(repo)
@@ -444,7 +444,7 @@ def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> Non
         if last is not None:
             refuse_locked(repo)
             work_tree.follow(repo, last.before, settings, warn, are_texts=last.are_texts)
-            warn("index and work tree follow a migration that was cut off", None)
+            warn("finished a migration that was interrupted: updated index and work tree", None)
         forget(repo)
 
 

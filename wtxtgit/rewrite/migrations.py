@@ -77,12 +77,12 @@ class ExportMigration:
             driver = after[path][0]
             if driver in FILTERS:
                 raise EnvironmentFailure(
-                    f"{shown_path(path)}: a macro of a gitattributes file keeps it as text, and "
-                    f"cannot be changed"
+                    f"{shown_path(path)}: a macro in a gitattributes file keeps it as text, and "
+                    f"macros can't be rewritten"
                 )
             if driver == LFS and not self._to_lfs:
                 raise EnvironmentFailure(
-                    f"{shown_path(path)}: a line of git-lfs for it is left",
+                    f"{shown_path(path)}: a git-lfs line in .gitattributes still matches it",
                     hint="wtxtgit migrate export --to-lfs",
                 )
             forms[path] = LFS if driver == LFS else RAW

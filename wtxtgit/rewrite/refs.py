@@ -159,8 +159,8 @@ def refuse_partial(repo: Repository, tips: Iterable[str], *options: str) -> None
     missing = sum(line.startswith(b"?") for line in listed.splitlines())
     if missing:
         raise EnvironmentFailure(
-            f"this is a partial clone: {missing} objects of the history are not here",
-            hint="migrate in a whole clone, made without --filter",
+            f"this is a partial clone: {missing} objects of the history are missing",
+            hint="migrate in a full clone, made without --filter",
         )
 
 
@@ -293,7 +293,7 @@ def _full_name(repo: Repository, name: str) -> str:
         return full
     both = [prefix + name for prefix in (_HEADS, _TAGS)]
     if sorted(list_refs(repo, *both)) == both:
-        raise UsageError(f"{name!a} is a branch and a tag", hint=f"say {both[0]} or {both[1]}")
+        raise UsageError(f"{name!a} is a branch and a tag", hint=f"write {both[0]} or {both[1]}")
     raise UsageError(f"{name!a} is neither a branch nor a tag of this repository")
 
 

@@ -269,8 +269,8 @@ def _refuse_own(candidates: Iterable[bytes]) -> None:
     taken = min(filter(_is_attributes, candidates), default=None)
     if taken is not None:
         raise UsageError(
-            f"the patterns would take {shown_path(taken)}, which git reads itself",
-            hint="name endings: '*.safetensors'",
+            f"the patterns match {shown_path(taken)}, which git itself reads",
+            hint="give patterns with an ending, such as '*.safetensors'",
         )
 
 

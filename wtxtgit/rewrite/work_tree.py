@@ -54,12 +54,13 @@ def check(repo: Repository, refs: Sequence[str]) -> bool:
         return False
     for file, what in _UNDER_WAY.items():
         if os.path.lexists(repo.git_dir / file):
-            raise EnvironmentFailure(f"{what} is under way", hint="end it first: git status")
+            hint = "finish or abort it first: git status"
+            raise EnvironmentFailure(f"{what} is in progress", hint=hint)
     refuse_locked(repo)
     options = ("--porcelain", "-z", "--untracked-files=no")
     if repo.git("status", *options):
         raise EnvironmentFailure(
-            "there are changes that are not committed", hint="git commit or git stash, first"
+            "there are uncommitted changes", hint="git commit or git stash them first"
         )
     return True
 
@@ -91,8 +92,8 @@ def follow(
         return _follow(repo, before, settings, warn, are_texts=are_texts)
     except WtxtgitError as error:
         raise EnvironmentFailure(
-            f"all refs have moved, index and work tree did not follow: {error.message}",
-            hint="nothing was uncommitted: git reset --hard brings them after",
+            f"all refs have moved, but index and work tree have not: {error.message}",
+            hint="git reset --hard updates them; nothing was uncommitted",
         ) from error
 
 
@@ -137,8 +138,8 @@ def _check_others(repo: Repository, refs: Sequence[str]) -> None:
             continue
         if repo.top is None or os.path.realpath(folder) != os.path.realpath(repo.top):
             raise EnvironmentFailure(
-                f"another work tree has {branch}: {folder!a}",
-                hint="git worktree remove, or have it on another branch",
+                f"{branch} is checked out in another work tree: {folder!a}",
+                hint="git worktree remove removes it, git switch there changes its branch",
             )
 
 

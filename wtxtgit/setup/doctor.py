@@ -393,7 +393,7 @@ def _forms(repo: Repository, forms: StoredForms) -> CheckResult:
         return CheckResult(
             "form",
             Level.WARN,
-            f"whole although attributes say detached, or the other way round: {listed(other)}",
+            f"whole although attributes say detached, or vice versa: {listed(other)}",
             f"{track.form_hint(repo, other)}, then commit",
             paths=tuple(other),
         )

@@ -250,8 +250,8 @@ class Ring:
         staying |= {one.base for one in generations if one.gen in staying and one.base is not None}
         if bound := wanted & staying:
             raise UsageError(
-                f"generation {min(bound)} can't go: a target has not received it yet, or a delta "
-                "needs it"
+                f"generation {min(bound)} can't be removed: a target has not received it yet, or a "
+                "delta needs it"
             )
         return [one for one in generations if one.gen not in staying]
 

@@ -120,7 +120,7 @@ def checked_comment(comment: str) -> str:
     if not comment.isprintable() or len(comment) > MAX_COMMENT or comment.strip(" ") != comment:
         raise KeyFileError(
             f"a key's comment is at most {MAX_COMMENT} printable characters, without "
-            "blanks around them"
+            "spaces around them"
         )
     return comment
 

@@ -182,7 +182,7 @@ class _StepWork:
         if ledger is None:
             return "its change is not sealed"
         if ledger.place != SIGNERS_PATH:
-            return "its ledger belongs to another place"
+            return "its ledger belongs to another path"
         if not any(one.ledger is None or extends(ledger, one.ledger) for one in newest):
             return "its ledger does not extend the trusted one"
         if ledger.last.sha256_all != file.sha256_all:

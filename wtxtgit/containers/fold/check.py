@@ -433,7 +433,7 @@ class _ChunkCheck:
         parity = self._data[chunk.payload_end : chunk.end]
         if not reed_solomon.is_parity(stored, parity, n, PARITY_BLOCKS):
             self._findings.warn(
-                "parity does not match the payload, as an old writer made it: it can't mend "
+                "parity does not match the payload: an old writer made it, and it can't repair "
                 "anything",
                 "ecc_payload",
                 chunk.payload_end,

@@ -78,7 +78,7 @@ def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
         remotes.append(named)
     if not remotes:
         raise UsageError(
-            "without a git remote, what is needed is not known", hint="git remote add NAME URL"
+            "without a git remote, nothing says what is needed", hint="git remote add NAME URL"
         )
     return remotes
 

@@ -80,11 +80,12 @@ class StoreUrl(JsonObject):
         """Raise UsageError if only the tree names it: nothing is sent there, or dropped."""
         if self.may_push:
             return
-        use = f"{self.shown}, if that is right"
+        use = f"{self.shown}, if you trust it"
         if self.url.startswith(WEB):
             use = "URL, of the folder that it serves"
         raise UsageError(
-            f"only the tree names {self.shown} as the remote", hint=f"wtxtgit store use {use}"
+            f"only a file of the repository names {self.shown} as the remote",
+            hint=f"wtxtgit store use {use}",
         )
 
     @property

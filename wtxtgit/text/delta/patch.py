@@ -140,7 +140,7 @@ def _same_cut(old: SideArray, new: SideArray) -> bool:
     if new.rows is None and old.rows is not None:
         raise TextError(
             "structure",
-            f'array "{new.name}" has no idx line any more, which a delta can\'t say',
+            f'array "{new.name}" lost its idx line, which a delta can\'t express',
             array=new.name,
         )
     return old.rows == new.rows
@@ -163,9 +163,9 @@ def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[DeltaStep, ...
             what = (
                 "is removed"
                 if step.target is None
-                else "is new, or has another dtype, shape or chunk size"
+                else "is new, or changed its dtype, shape or chunk size"
             )
-            message = f'array "{step.name}" {what}, which a plain delta can\'t say'
+            message = f'array "{step.name}" {what}, which a plain delta can\'t express'
             raise TextError("structure", message, array=step.name)
 
 

@@ -33,8 +33,8 @@ def _between(first: int, last: int) -> tuple[str, ...]:
 _UNSEEN = ("\u00ad", "\ufeff", *_between(0x200B, 0x200F), *_between(0x202A, 0x202E))
 _CHARACTERS = (
     ("invisible characters", (*_UNSEEN, *_between(0x2060, 0x2069)), b""),
-    ("blanks of other kinds", ("\u00a0", *_between(0x2000, 0x200A), "\u202f", "\u3000"), b" "),
-    ("line ends", ("\u0085", "\u2028", "\u2029"), b"\n"),
+    ("unusual spaces", ("\u00a0", *_between(0x2000, 0x200A), "\u202f", "\u3000"), b" "),
+    ("line endings", ("\u0085", "\u2028", "\u2029"), b"\n"),
     ("typographic quotation marks", _between(0x201C, 0x201F), b'"'),
     ("typographic dashes", (*_between(0x2010, 0x2013), "\u2212"), b"-"),
 )

@@ -137,8 +137,8 @@ def _with_missing(
 
 
 _NOT_FOUND = (
-    "arrays of which no line is left were not proved by any version tried: "
-    "--from COMMIT names another one"
+    "no version that was tried proves the arrays that have no line left: "
+    "--from COMMIT names another version"
 )
 
 

@@ -65,16 +65,16 @@ _MOST_FIRST_LINES = 4
 _NEAR = 64 * 1024
 """Only this many bytes at a text's start are searched for marks of a transport."""
 AROUND = "text before and after"
-_QUOTING, _INDENTATION = "marks of quoting", "indentation"
+_QUOTING, _INDENTATION = "quote marks", "indentation"
 _ON_EACH_LINE = (
-    _Mark("spaces at the end of lines", _TRAILING, (b" \n", b"\t\n", b"\r\n", b"\f\n", b"\v\n")),
+    _Mark("trailing spaces", _TRAILING, (b" \n", b"\t\n", b"\r\n", b"\f\n", b"\v\n")),
     _Mark(_QUOTING, _QUOTED, (b"\n>", b"\n|")),
     _Mark(_INDENTATION, _INDENTED, (b"\n ", b"\n\t")),
     _Mark("empty lines", _EMPTY, (b"\n\n",)),
 )
 _OF_ALL = (
     ("HTML", encodings.from_html),
-    ("escapes of a string", encodings.from_string),
+    ("string escapes", encodings.from_string),
     ("percent-encoding", encodings.from_percent),
     ("base64", encodings.from_base64),
 )
@@ -147,7 +147,7 @@ def _undone(
         change("UTF-16", encodings.from_wide)
         change("byte order mark", _without_mark)
         change_each("foreign characters", encodings.from_foreign)
-        change("line ends", _with_line_feeds)
+        change("line endings", _with_line_feeds)
         change_each("marks", _without_marks)
         for what, undo in () if encodings.is_plain(plain) else _OF_ALL:
             change(what, undo)
