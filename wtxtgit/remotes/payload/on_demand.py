@@ -1,7 +1,7 @@
 """The payload of a repository: what its store has, and from its remote what the store lacks.
 
 What will be read is fetched in one go before it is read, and only from a remote that the user has
-chosen (docs/store.md, "When it comes").
+chosen (docs/store.md, "When data is fetched").
 """
 
 from __future__ import annotations
