@@ -63,8 +63,8 @@ def release(
 
     The list has the SHA-256 of each file as a checkout writes it. The tag's commit is
     audited first; if the audit fails, nothing is signed. The result is an OpenSSF Model
-    Signing bundle. `wtxtgit verify` can check it whatever the key; model-signing from
-    PyPI can if --key FILE is an EC key in PEM. An OpenSSH key must be trusted at TAG.
+    Signing bundle. `wtxtgit verify` checks it with any key, model-signing from PyPI only
+    with an EC key (--key FILE, in PEM). An OpenSSH key must be trusted at TAG.
 
     \b
     wtxtgit release v1.0 --key alice

@@ -118,9 +118,9 @@ def use(url: str | None, as_json: bool) -> None:
     """Set the remote that payload is sent to and fetched from.
 
     URL is git+REMOTE, oci://HOST/NAME for a container registry, or a folder that fsspec
-    knows, such as file:///FOLDER or s3://BUCKET/FOLDER. From https://example.com/FOLDER
-    payload is only fetched. URL is written to the config wtxtgit.store of this
-    repository. Without URL, shows the remote in use and where it is set.
+    knows, such as file:///FOLDER or s3://BUCKET/FOLDER. https://example.com/FOLDER is
+    read-only. URL is written to the config wtxtgit.store of this repository. Without URL,
+    shows the remote in use and where it is set.
 
     \b
     wtxtgit store use
@@ -297,7 +297,7 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
 @click.option("-n", "--dry-run", is_flag=True, help="Import nothing; show what would be imported.")
 @_json
 def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_json: bool) -> int:
-    """Import files that git-lfs has fetched into the store, without a checkout.
+    """Import files that git-lfs has fetched, without a checkout.
 
     Use this when a pattern moves from git-lfs to `track --detached`. The data of every
     checkpoint that has a pointer in HEAD, or in the commits REV, goes into the store,

@@ -64,7 +64,7 @@ RISKS = {
         "git log BASE..HEAD -- PATH  # shows the commits that may have removed it",
     ),
     "single-layer": ("Only one layer of a checkpoint changed.", _LOOK),
-    "unusual-change": ("A layer or tensor changed far more than those like it.", _LOOK),
+    "unusual-change": ("A layer or tensor changed far more than similar ones.", _LOOK),
     "hidden-bytes": (
         "A file has new bytes that belong to no tensor or part.",
         "wtxtgit inspect --parts HEAD:PATH  # lists all pieces of the file with their offsets",
