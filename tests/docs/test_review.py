@@ -72,4 +72,4 @@ def test_the_bounds_that_the_page_names() -> None:
     assert f"{command._MOST} rows of each" in text
     assert f"in Markdown the first {command._MOST}" in text
     assert command._MOST == markdown.MOST_ROWS
-    assert f"Of more than {changes.MOST_SEARCHED} files" in text
+    assert f"If more than {changes.MOST_SEARCHED} files" in text
