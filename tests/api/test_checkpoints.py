@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +18,7 @@ import wtxtgit
 from tests.containers.samples import FIXTURES, manifest_entries, safetensors, tensor_item
 from tests.kit import Repo, text_of
 from wtxtgit.containers.registry import FORMATS
-from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError
+from wtxtgit.errors import CheckError, DamageWarning, InputError, TextError, UsageError
 from wtxtgit.text import file as text_file
 
 VALUES = np.arange(4096 * 8, dtype="f4").reshape(4096, 8)
@@ -135,6 +137,34 @@ def test_a_revision_a_folder_and_a_detached_text(repo: Repo) -> None:
             wtxtgit.load("HEAD:n.safetensors")
 
 
+def test_a_tensor_keeps_open_what_it_is_read_from(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor of a text that is restored to a temporary file: nothing else refers to that."""
+    monkeypatch.setattr(text_file, "_IN_MEMORY", 0)
+    path.write_bytes(text_of(model()))
+    lazy = wtxtgit.open(path)["w"]
+    gc.collect()
+    assert np.array_equal(lazy[5:9], VALUES[5:9])
+    assert np.array_equal(wtxtgit.open(path)["w"][5:9], VALUES[5:9])
+
+
+def test_what_can_not_be_read_can_not_be_read_a_second_time_either(path: Path) -> None:
+    """As in a notebook, whose cell is run again."""
+    text = text_of(model())
+    lines = text.splitlines(keepends=True)
+    # A line of the tensor's first chunk: still a line, of other bytes.
+    at = next(n for n, line in enumerate(lines) if line.startswith(b"arr name=w ")) + 3
+    assert len(lines[at]) > 60
+    lines[at] = lines[at][:20] + lines[at][20:40].swapcase() + lines[at][40:]
+    path.write_bytes(b"".join(lines))
+    with warnings.catch_warnings(action="ignore"), wtxtgit.open(path) as opened:
+        for _ in range(3):
+            with pytest.raises((CheckError, TextError)):
+                opened["w"][0:2]
+        assert np.array_equal(opened["w"][4000:4010], VALUES[4000:4010])
+
+
 def test_what_is_written_is_what_was_given(tmp_path: Path) -> None:
     given = {
         "model": {"layer": {0: {"w": VALUES}}, "bias": [1, 2]},
@@ -188,6 +218,43 @@ def test_what_a_format_lacks_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r'two arrays are named "a\.b"'):
         wtxtgit.dump({"a": {"b": VALUES}, "a.b": VALUES}, out)
     assert not out.exists()
+
+
+DTYPES_THAT_NUMPY_LACKS = {"half": ("BF16", 2), "tiny": ("F8_E4M3", 1), "scale": ("F8_E8M0", 1)}
+
+
+def test_dtypes_that_numpy_lacks_are_written_as_they_were_read(tmp_path: Path) -> None:
+    """By a program that has no ml_dtypes; it sees integers."""
+    header, data = {}, b""
+    for name, (dtype, size) in DTYPES_THAT_NUMPY_LACKS.items():
+        header[name] = tensor_item(dtype, [2, 2], len(data), len(data) + 4 * size)
+        data += bytes(range(4 * size))
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(safetensors(header, data))
+    loaded = wtxtgit.load(path)
+    assert {str(values.dtype) for values in loaded.values()} <= {"uint8", "uint16"}
+    opened = wtxtgit.open(path)
+    wtxtgit.dump(loaded, tmp_path / "t.wtxt")
+    for given in (
+        loaded,
+        opened,
+        wtxtgit.load(tmp_path / "t.wtxt"),
+        wtxtgit.open(tmp_path / "t.wtxt"),
+        {**loaded, "more": VALUES},
+        {name: values.copy().T[::-1].T[:, ::-1] for name, values in loaded.items()},
+        {name: lazy[0:1] for name, lazy in opened.items()},
+        {name: values.astype(values.dtype.newbyteorder(">")) for name, values in loaded.items()},
+    ):
+        wtxtgit.dump(given, tmp_path / "again.safetensors")
+        with wtxtgit.open(tmp_path / "again.safetensors") as again:
+            stored = {name: again[name].stored_dtype for name in DTYPES_THAT_NUMPY_LACKS}
+        assert stored == {name: dtype for name, (dtype, _) in DTYPES_THAT_NUMPY_LACKS.items()}
+    wtxtgit.dump(loaded, tmp_path / "again.safetensors")
+    assert wtxtgit.diff(path, tmp_path / "again.safetensors").summary.counts["same"] == 3
+    # What says that it is of integers is.
+    wtxtgit.dump({"half": loaded["half"].view("u2")}, tmp_path / "again.safetensors")
+    with wtxtgit.open(tmp_path / "again.safetensors") as again:
+        assert again["half"].stored_dtype == "U16"
 
 
 def test_two_are_compared_and_one_is_converted(path: Path, tmp_path: Path) -> None:

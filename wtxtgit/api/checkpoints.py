@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
@@ -85,6 +86,12 @@ class LazyTensors(_OfCheckpoint["LazyTensor"], OpenFile):
         lazy = {name: LazyTensor(checkpoint, tensor) for name, tensor in tensors}
         super().__init__(checkpoint, lazy)
 
+    def keep(self, until: ExitStack) -> None:
+        super().keep(until)
+        # `open(path)["W"]` may outlive the mapping that it is from.
+        for tensor in self._arrays.values():
+            tensor.until = until
+
 
 class LazyTensor(LazyRows):
     """A tensor of an open checkpoint, of which only the indexed rows are read.
@@ -92,6 +99,9 @@ class LazyTensor(LazyRows):
     A tensor that is compressed, or not stored in C order, is read whole. `stored_dtype` is the
     dtype as the file names it, `nbytes` the number of bytes stored.
     """
+
+    until: ExitStack | None = None
+    """What closes the file once nothing refers to it."""
 
     def __init__(self, checkpoint: Checkpoint, tensor: Tensor) -> None:
         dtype = numpy_dtype(tensor)

@@ -176,8 +176,9 @@ def load(
     REV:PATH or a generation by name: PATH@gen:12, PATH@latest, PATH@signed-by:alice.
 
     Values are little-endian and in C order, with the shapes that numpy would show. bfloat16 and
-    float8 come as unsigned integers unless ml_dtypes is imported. Data for which numpy has no
-    dtype, such as quantised blocks, comes as bytes (dtype `V1`).
+    float8 come as unsigned integers unless ml_dtypes is imported; `dump` writes these, and copies
+    and views of them, as what they are. Data for which numpy has no dtype, such as quantised
+    blocks, comes as bytes (dtype `V1`).
 
     - `wsum`: the content of a text's WSUM; by default that of `PATH.root.wsum`, if it exists.
     - `hmac_key`: checks the HMACs of texts and FOLD files.

@@ -28,6 +28,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
+from wtxtgit.text.native import stand_in
 
 Content: TypeAlias = tuple[str, str, tuple[int, ...], bytes]
 """A tensor's name, dtype, shape and SHA-256."""
@@ -165,16 +166,18 @@ def array(tensor: Tensor) -> NDArray[Any]:
 def numpy_dtype(tensor: Tensor) -> np.dtype[Any] | None:
     """Return numpy's dtype for the tensor's items once they are little-endian; None if it has none.
 
-    Dtypes that ml_dtypes defines become unsigned integers if it is not imported.
+    Dtypes that ml_dtypes defines become unsigned integers if it is not imported, which keep the
+    dtype's name (`text.native.stand_in`).
     """
     if tensor.element is None:
         dtype = _described(tensor.dtype)
         return dtype.newbyteorder("<") if dtype is not None and dtype.itemsize else None
     if (word := NUMPY.get(tensor.element)) is not None:
         return np.dtype(f"<{word}")
+    name = EXTENSIONS[tensor.element]
     with contextlib.suppress(TypeError):
-        return np.dtype(EXTENSIONS[tensor.element])
-    return np.dtype(f"<u{ITEM_BYTES[tensor.element]}")
+        return np.dtype(name)
+    return stand_in(f"<u{ITEM_BYTES[tensor.element]}", name)
 
 
 def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -35,7 +35,14 @@ from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import with_layout
-from wtxtgit.text.native import BY_NUMPY, NUMPY_DTYPES, carrier_of, shaped, view_as
+from wtxtgit.text.native import (
+    BY_NUMPY,
+    NUMPY_DTYPES,
+    carrier_of,
+    shaped,
+    stands_for,
+    view_as,
+)
 from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 
@@ -382,6 +389,8 @@ def _seen_as(
 
 def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
     """Describe a dtype as a text does, in little-endian order; raises UsageError if none can."""
+    if (meant := stands_for(dtype)) is not None:
+        return NumpyType(meant, dtype.itemsize, True)
     # ml_dtypes registers bfloat16 and others with numpy as void, under names of their own.
     is_extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
@@ -401,8 +410,8 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
 
 def raw_array(name: str, kind: NumpyType, array: NDArray[Any]) -> NumpyArray:
     """Return the bytes of an array whose dtype a text describes as `kind`."""
-    if array.dtype.str.startswith(">") and not kind.is_extension:
-        array = array.astype(kind.descr)
+    if array.dtype.str.startswith(">"):
+        array = array.astype(array.dtype.newbyteorder("<"))
     # ascontiguousarray gives a scalar one dimension: the shape is put back.
     array = np.ascontiguousarray(array).reshape(array.shape)
     raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")

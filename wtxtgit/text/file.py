@@ -158,13 +158,19 @@ class TextFile:
         wanted = [run for part in parts for run in self._runs(*part)]
         if not self.size or not wanted:
             return
-        want_chunks(wanted)
-        jobs = jobs_of(block for run in wanted for block in blocks_of(*run))
-        sizes = ((last - first) * array.chunk_size for array, first, last in wanted)
-        threads = worthwhile(self._threads, sum(sizes))
-        with Workers((partial(self._write, job) for job in jobs), threads) as written:
-            for nbytes in written:
-                self._pages.advance(nbytes)
+        try:
+            want_chunks(wanted)
+            jobs = jobs_of(block for run in wanted for block in blocks_of(*run))
+            sizes = ((last - first) * array.chunk_size for array, first, last in wanted)
+            threads = worthwhile(self._threads, sum(sizes))
+            with Workers((partial(self._write, job) for job in jobs), threads) as written:
+                for nbytes in written:
+                    self._pages.advance(nbytes)
+        except BaseException:
+            # Who asks again must not be given the zeros that stand there.
+            for array, first, last in wanted:
+                self._filled[array.name][first:last] = bytes(last - first)
+            raise
 
     def _runs(self, array: ArrayIndex, first: int, last: int) -> list[tuple[ArrayIndex, int, int]]:
         """Return the runs of chunks that were not asked for before, and mark them as asked for."""
@@ -173,7 +179,6 @@ class TextFile:
         while (first := asked.find(0, first, last)) >= 0:
             end = asked.find(1, first, last)
             end = last if end < 0 else end
-            # Marked before they are decoded: a failure ends the comparison that asks for them.
             asked[first:end] = b"\1" * (end - first)
             runs.append((array, first, end))
         return runs

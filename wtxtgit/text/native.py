@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,26 @@ _TIME_SIZE = 8
 _EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
 
 
+_STANDS_FOR = "wtxtgit"
+"""The key of a dtype's metadata whose value names the dtype that numpy lacks."""
+
+
+def stand_in(integer: str, name: str) -> np.dtype[Any]:
+    """Return the dtype of integers whose bytes are items of the dtype `name`, which numpy lacks.
+
+    The name goes along with arrays of that dtype, their copies and views, so that they are written
+    as what they are.
+    """
+    return np.dtype(integer, metadata={_STANDS_FOR: name})
+
+
+def stands_for(dtype: np.dtype[Any]) -> str | None:
+    """Return the name that `stand_in` gave a dtype, None for any other dtype."""
+    metadata: Mapping[str, object] = dtype.metadata or {}
+    name = metadata.get(_STANDS_FOR)
+    return name if isinstance(name, str) and _EXTENSION_NAME.fullmatch(name) else None
+
+
 def item_size(descr: str) -> int | None:
     """Return the item size in bytes of a native layout's dtype; None if its size is not checked.
 
@@ -86,7 +107,8 @@ def view_as(
 ) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the numpy dtype and shape that a checked layout gives an array.
 
-    If numpy has no such dtype here, those of the array itself are returned.
+    If numpy has no such dtype here, those of the array itself are returned, with the real dtype's
+    name in the metadata.
     """
     if item_size(descr) is not None or _EXTENSION_NAME.fullmatch(descr):
         # A dtype of the table may need an import, or be too large for numpy.
@@ -94,7 +116,9 @@ def view_as(
             dtype = np.dtype(descr)
             if dtype.itemsize and _fits(array, dtype.itemsize, shape):
                 return dtype, shape
-    return np.dtype(NUMPY_DTYPES[array.dtype]), array.shape
+    carrier = NUMPY_DTYPES[array.dtype]
+    is_extension = _EXTENSION_NAME.fullmatch(descr) is not None and carrier in ("|u1", "<u2")
+    return stand_in(carrier, descr) if is_extension else np.dtype(carrier), array.shape
 
 
 def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:
