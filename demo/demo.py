@@ -67,7 +67,7 @@ def show(scratch: Path) -> None:
     run(repo, "wtxtgit", "install", shown=True)
     run(repo, "wtxtgit", "track", *(f"*{Path(name).suffix}" for name in FIRST), shown=True)
 
-    title("Eight real files, eight formats, one commit")
+    title("Eight files in eight formats, one commit")
     for name, source in FIRST.items():
         shutil.copyfile(FILES / source, repo / name)
     run(repo, "git", "add", ".", shown=True)
@@ -91,7 +91,7 @@ def show(scratch: Path) -> None:
     log = run(repo, *follow, f":name={OTHER_TENSOR} :{CHANGED}", "-s", shown=True)
     check(len(log.splitlines()) == 1, f"git log -L finds one commit for {OTHER_TENSOR}")
 
-    title("Cloned elsewhere, every byte compared")
+    title("A clone elsewhere, compared byte by byte")
     be_user(scratch / "bob")
     note("Another user, who has not set wtxtgit up yet:")
     run(scratch, "git", "clone", "-q", str(repo), str(clone), shown=True)
@@ -123,24 +123,24 @@ def show(scratch: Path) -> None:
     note(f"Second commit: {second:,.0f} KiB of file, {after - before} KiB more.")
     check(after - before < second / 4, "the second version costs a fraction of the file")
 
-    title("One character of a text is flipped")
+    title("One wrong character in a text")
     text = scratch / "model.wtxt"
     run(repo, "wtxtgit", "emit", CHANGED, "-o", str(text), shown=True)
     number, column = flip(text)
-    note(f"Line {number}, column {column} of {text.name} is another character now.")
+    note(f"Line {number}, column {column} of {text.name} now has another character.")
     found = run(scratch, "wtxtgit", "verify", text.name, shown=True, code=1)
     check(f'line {number}, array "{TENSOR}", chunk ' in found, "verify names array, chunk and line")
     run(scratch, "wtxtgit", "restore", text.name, "-o", "model.out", shown=True, code=1)
     check(not (scratch / "model.out").exists(), "nothing was written from a damaged text")
 
-    title("From format to format, and looked into")
+    title("Converted to another format, and inspected")
     run(repo, "wtxtgit", "convert", CHANGED, str(scratch / "model.npz"), shown=True)
     run(repo, "wtxtgit", "convert", "model.pt", str(scratch / "model.fold"), shown=True)
     converted = run(scratch, "wtxtgit", "inspect", "model.npz", shown=True)
     original = run(repo, "wtxtgit", "inspect", CHANGED)
     check(hashes(converted) == hashes(original) != set(), "the values are the same to the bit")
 
-    title("A checkpoint is damaged, and mended from its own parity")
+    title("A damaged checkpoint, repaired from its own parity")
     shutil.copyfile(FILES / DAMAGED, scratch / "damaged.fold")
     run(scratch, "wtxtgit", "verify", "damaged.fold", shown=True)
     run(scratch, "wtxtgit", "recover", "--ecc", "damaged.fold", shown=True)
@@ -158,7 +158,7 @@ def show_seal(scratch: Path) -> None:
     repo = scratch / "sealed"
     repo.mkdir()
     be_user(scratch / "carol")
-    title("Generations that somebody signs for")
+    title("Signed generations")
     run(repo, "git", "init", "-q")
     run(repo, "wtxtgit", "install", "--local")
     run(repo, "wtxtgit", "track", f"*{Path(CHANGED).suffix}")
@@ -176,7 +176,7 @@ def show_seal(scratch: Path) -> None:
     run(repo, "wtxtgit", "log", CHANGED, shown=True)
     run(repo, "wtxtgit", "audit", "--trust-root", "trusted", shown=True)
 
-    title("A commit that nobody signed for is found")
+    title("The audit finds a commit that nobody signed")
     shutil.copyfile(FILES / FIRST[CHANGED], repo / CHANGED)
     run(repo, "git", "commit", "-q", "-a", "-m", "back again, by no one", shown=True)
     found = run(repo, "wtxtgit", "audit", "--trust-root", "trusted", shown=True, code=1)

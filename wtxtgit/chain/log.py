@@ -37,7 +37,7 @@ class LogEntry(JsonObject):
     `size` is None for all but the last of several records that came with one commit. `signers` are
     principals, or the keyids of unknown keys. `verdict` is "ok", or the kinds of what an audit
     finds wrong with the record's chain and signatures. `detached` (hex) is the SHA-256 of the
-    detached text that the record names, if any. `path` is where the sealed content stands in
+    detached text that the record names, if any. `path` is the path of the sealed content in
     `commit`, None if it was never committed.
     """
 

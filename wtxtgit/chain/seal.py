@@ -45,7 +45,7 @@ class Sealed(JsonObject):
     """The outcome for one artifact.
 
     `gen` and `sha256_all` are those of the last record, `generations` those of the records that
-    were signed now. `moved_from` is where the ledger stood before.
+    were signed now. `moved_from` is the ledger's previous path.
     """
 
     KEYS = "path action gen sha256_all:hex generations moved_from"

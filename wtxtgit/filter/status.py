@@ -256,7 +256,7 @@ _NO_FAULT = (State.OK, State.SPARSE, State.MODIFIED, State.DETACHED)
 
 @dataclass(frozen=True, slots=True)
 class Status(JsonObject):
-    """Every tracked file, and whether none has a fault."""
+    """Every tracked file, and whether all are in order."""
 
     KEYS = "ok files"
     files: tuple[FileStatus, ...]

@@ -277,7 +277,7 @@ class ByteChange(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class TensorDiff(JsonObject):
-    """A tensor and what became of it.
+    """A tensor and how it changed.
 
     `dtype` and `shape` (as numpy has it, whatever the order of storage) are those after the change,
     or before it for a removed tensor. A `base_` field is set if its value was different before.

@@ -102,7 +102,7 @@ def in_order(series: Iterable[Series]) -> list[Series]:
 
 @dataclass(frozen=True, slots=True)
 class PastVersion(JsonObject):
-    """A commit that gave the checkpoint other content.
+    """A commit that changed the checkpoint's content.
 
     `size` is the size of the blob, `file_size` that of the file. `gen`, `signers` and `verdict` are
     those of the generation that seals it, None if none does. The counts, and the relative change of

@@ -52,7 +52,7 @@ class TensorPicture:
 
 @dataclass(frozen=True, slots=True)
 class FilePart(JsonObject):
-    """A piece of a container: where it stands, and which array of the text holds it.
+    """A piece of a container: its position, and the array of the text that holds it.
 
     `detail` is what the container says of it, `children` are the tensors of a file in the part.
     """

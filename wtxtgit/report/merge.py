@@ -33,7 +33,7 @@ class MergedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Conflict(JsonObject):
-    """Something that both sides changed, and that nobody has settled.
+    """Something that both sides changed, and that is not settled.
 
     `name` is what `resolve --take` calls it. `rows` counts the rows that differ and `ranges` gives
     them as (first, last + 1): all of them, and no others if `exact`; None if it is not about rows.
@@ -58,8 +58,8 @@ class Settled(JsonObject):
     """Something that a side changed, and what of it is in the result.
 
     `how` is "ours" or "theirs" (which is in the result), "both" (rows of either side), "equal"
-    (both made the same change), "base", "average" or "task". For values that every writer makes
-    anew it is "later" (of two times), "larger" (of two counts) or "measured" (ours, as before the
+    (both made the same change), "base", "average" or "task". For values that every writer sets
+    again it is "later" (of two times), "larger" (of two counts) or "measured" (ours, as before the
     merge). `strategy` is what decided it if both sides changed it; None if only one side did, if
     each changed something else of it, or if a rule decided.
     """

@@ -141,7 +141,7 @@ class RemotePruned(JsonObject):
     """Packs of a remote that no ref needs and that are old enough; `young` ones stay.
 
     `packs` counts all packs. `refs` counts the refs that were examined, of the git remotes that are
-    named. `is_done` says whether the packs were removed; `note` is what else there is to know then.
+    named. `is_done` says whether the packs were removed; `note` has more about it.
     """
 
     KEYS = "remote git_remotes refs packs gone young done=is_done note?"
@@ -196,7 +196,7 @@ class PayloadPushed(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PayloadFetched(JsonObject):
-    """What a fetch brought: chunks that were needed, and the packs that came.
+    """The result of a fetch: chunks that were needed, and the packs that were fetched.
 
     `remote` is None if everything was already here. `refused` are packs that are not what their
     names say, `lacking` is what could not be fetched.

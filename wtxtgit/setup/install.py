@@ -37,7 +37,7 @@ class Resmudged(JsonObject):
     """What became of tracked files that were text in the work tree.
 
     `written` were converted to files. `changed` were edited, so they stay. `left` stay text because
-    smudge leaves them so (damaged, native, or not wanted).
+    smudge leaves them as text (damaged, native, or not wanted).
     """
 
     written: tuple[bytes, ...] = ()
