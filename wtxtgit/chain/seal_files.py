@@ -427,8 +427,7 @@ class SealedFiles:
 
 @dataclass(frozen=True, slots=True)
 class Doubt(JsonObject):
-    """A reason why the new seal may not count, and what to do about it, if anything.
-    """
+    """A reason why the new seal may not count, and what to do about it, if anything."""
 
     message: str
     hint: str | None = None
