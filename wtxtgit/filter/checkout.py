@@ -64,9 +64,9 @@ class CheckedOut(JsonObject):
 
     `written` have the content in the index. `changed` differ from it, and were left alone. `left`
     are still text, because smudge leaves them as text: damaged, native, or not wanted.
-    `failed` have a reason. `unnoted` says why the index could not be updated for the written files, so that git
-    shows them as changed. Those in `left` that are `lacking_payload` are detached texts whose data
-    is not all in the store.
+    `failed` have a reason. `unnoted` says why the index could not be updated for the written
+    files, so that git shows them as changed. Those in `left` that are `lacking_payload` are
+    detached texts whose data is not all in the store.
     """
 
     KEYS = "written changed left failed unnoted? lacking_payload=lacking?"
