@@ -74,7 +74,7 @@ embed      2.68%    0.286%  2 of 700: 2, 600  5.66  0.5  0.999641  0.00217 -> 0.
 
 metadata /__metadata__/which: "v1" -> "v2"
 
-the same: 1 tensor
+unchanged: 1 tensor
 """  # noqa: E501
 
 
@@ -121,7 +121,7 @@ def test_every_change_is_shown(wtxtgit: Command) -> None:
     assert ["renamed", "renamed_before", "->", "renamed_after", "f32", "5"] in cells
     assert "wide: f64 -> f32" in lines
     assert "shaped: 2 x 3 -> 3 x 2" in lines
-    assert "the same: 2 tensors" in lines
+    assert "unchanged: 2 tensors" in lines
     (wide,) = [line for line in lines if line.startswith("wide  ")]
     assert wide.endswith("1/1")
     (weight,) = [line for line in lines if line.startswith("model.layers.0.self_attn")]

@@ -92,7 +92,7 @@ class TestWhatComes:
     def test_a_diff_of_git_gets_these_and_warns_of_nothing(self, clone: Repo) -> None:
         done = clone.run(run.executable(), "diff", "HEAD~1")
         assert b"t1" in done.stdout
-        assert b"the same: 4 tensors" in done.stdout
+        assert b"unchanged: 4 tensors" in done.stdout
         assert done.stderr == b""
         assert 0.15 < came(clone) < 0.3
 

@@ -52,11 +52,11 @@ def print_changes(report: DiffReport) -> None:
     same = report.of(TensorStatus.SAME)
     if same:
         print_line()
-        print_line(f"the same: {counted(len(same), 'tensor')}")
+        print_line(f"unchanged: {counted(len(same), 'tensor')}")
     for reason in sorted({t.reason for t in same if t.reason}):
         count = sum(t.reason == reason for t in same)
         print_line(
-            f"of these {counted(count, 'tensor')} compared only by dtype and shape: {reason}"
+            f"{counted(count, 'tensor')} of these compared only by dtype and shape: {reason}"
         )
 
 
