@@ -195,7 +195,7 @@ class TestChoosing:
         assert tab.run(focused) == names[2] == chosen(tab)
         titles = [one.text.split("\n")[0] for one in tab.shown(".shown figcaption")[:4]]
         assert titles[0] == "Where it changed: blocks of 64 rows"
-        assert titles[1:] == ["Values", "Element changes", "Floats apart (ULP)"]
+        assert titles[1:] == ["Values", "Element changes", "Distance in ULPs"]
         assert len(tab.shown(".shown .chart")) >= 4
         tab.press(Keys.END)
         assert tab.run(focused) == chosen(tab) == names[60]

@@ -28,7 +28,7 @@ def test_numbers() -> None:
         "Where it changed: blocks of 32 rows",
         "Values",
         "Element changes",
-        "Floats apart (ULP)",
+        "Distance in ULPs",
     ]
     assert tensors.row(TENSOR, (), None)["cells"][0] == Cell("2%", 0.02)
 

@@ -308,7 +308,7 @@ def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
         svg.Tick((power - low) / (high - low), percent(10.0**power))
         for power in range(low, high + 1, step)
     ]
-    title = "Relative change of the tensors"
+    title = "Relative change by tensor"
     return Picture(title, svg.columns(title, bars, ticks))
 
 

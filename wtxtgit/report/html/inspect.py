@@ -153,8 +153,8 @@ def _detail(tensor: TensorFacts, target: str) -> Shown:
 def _facts(tensor: TensorFacts) -> Iterator[tuple[str, str]]:
     values = tensor.statistics
     if values is not None:
-        yield "Least, largest", f"{number(values.min)}, {number(values.max)}"
-        yield "Mean, deviation", f"{number(values.mean)}, {number(values.std)}"
+        yield "Minimum, maximum", f"{number(values.min)}, {number(values.max)}"
+        yield "Mean, standard deviation", f"{number(values.mean)}, {number(values.std)}"
         yield "Zeros", f"{count(values.zeros)} of {count(values.count)}"
         if values.nan or values.inf:
             yield "NaN, Inf", f"{count(values.nan)}, {count(values.inf)}"

@@ -276,7 +276,7 @@ def _ulp(buckets: Sequence[tuple[int, int]]) -> Picture:
     width = 1 / len(bars)
     step = -(-len(bars) // svg.MOST_TICKS)
     ticks = [svg.Tick((bits + 0.5) * width, _power(bits)) for bits in range(0, len(bars), step)]
-    title = "Floats apart (ULP)"
+    title = "Distance in ULPs"
     return Picture(title, svg.columns(title, bars, ticks), half=True)
 
 
