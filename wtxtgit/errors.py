@@ -72,8 +72,16 @@ class WtxtgitError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         # What is quoted may come out of a file, and be as long as the file.
         self.message = clipped(message, MAX_MESSAGE)
-        self.hint = hint
+        self.hint: str | None = None
         super().__init__(self.message)
+        if hint is not None:
+            self.suggest(hint)
+
+    def suggest(self, hint: str) -> None:
+        """Give an error without a hint one."""
+        self.hint = hint
+        # Tracebacks and notebooks show it; the command line prints it itself.
+        self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         return self.message
@@ -98,13 +106,14 @@ class CheckError(WtxtgitError):
     exit_code = 1
 
 
+FETCHES_PAYLOAD = "wtxtgit fetch, in the file's repository, fetches its payload"
+
+
 class LacksPayload(CheckError):
     """Not all data of a detached text are at hand, and some of those were needed."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(
-            message, hint="wtxtgit fetch, in the file's repository, fetches its payload"
-        )
+        super().__init__(message, hint=FETCHES_PAYLOAD)
 
 
 class UsageError(WtxtgitError):
@@ -263,3 +272,10 @@ def lacking(error: BaseException) -> EnvironmentFailure | None:
         where = f"{error.filename}: " if error.filename else ""
         return EnvironmentFailure(f"{where}{(error.strerror or str(error)).lower()}")
     return None
+
+
+def __dir__() -> list[str]:
+    """Return what completion shows: errors, and no helpers of messages."""
+    kinds = (Exception, Warning)
+    named = [k for k, v in globals().items() if isinstance(v, type) and issubclass(v, kinds)]
+    return [*named, "__doc__"]

@@ -35,10 +35,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 def test_results_are_a_line_and_a_table() -> None:
+    wtxtgit.dump(ARRAYS, "tagged.safetensors", tags={HOSTILE: "7"})
     results: dict[str, Any] = {
         "<Tensors: safetensors, 2 arrays>": wtxtgit.load("a.safetensors"),
         "<DiffReport: 1 changed, 1 same, 0 in metadata>": wtxtgit.diff(
             "a.safetensors", "b.safetensors"
+        ),
+        "<Conversion b.npz: npz, 2 tensors, 1 dropped>": wtxtgit.convert(
+            "tagged.safetensors", "b.npz"
         ),
         "<FileVerdict cut.safetensors: safetensors, not ok, 1 error>": wtxtgit.verify(
             "cut.safetensors"
@@ -62,6 +66,11 @@ def test_results_are_a_line_and_a_table() -> None:
     wtxtgit.dump({"w": ARRAYS[HOSTILE]}, "one.safetensors")
     assert repr(wtxtgit.load("one.safetensors")) == "<Tensors: safetensors, 1 array>"
     assert repr(wtxtgit.verify("a.wtxt")) == "<TextReport: generation 0, 3 arrays, ok>"
+    made = wtxtgit.convert("tagged.safetensors", "s.safetensors", max_shard=20)
+    assert (
+        repr(made)
+        == f"<Conversion {made.files[0]} and {len(made.files) - 1} more: safetensors, 2 tensors>"
+    )
     assert "<table>" not in wtxtgit.verify("a.wtxt")._repr_html_()
 
 
@@ -69,6 +78,21 @@ def test_results_are_a_line_and_a_table() -> None:
 def test_a_root_that_comes_later_is_a_line() -> None:
     wtxtgit.dump(ARRAYS, "p.wtxt", pending=True)
     assert repr(wtxtgit.finalize("p.wtxt")).startswith("<Finalized p.wtxt.root.wsum: generation 0,")
+
+
+def test_completion_shows_what_there_is() -> None:
+    assert dir(wtxtgit.stream) == ["Snapshots", "__doc__", "targets"]
+    for name in dir(wtxtgit.errors):
+        one = getattr(wtxtgit.errors, name)
+        assert name == "__doc__" or issubclass(one, Exception | Warning)
+    assert {"InputError", "DamageWarning", "WtxtgitError"} <= set(dir(wtxtgit.errors))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["a.safetensors", "a.wtxt"])
+def test_what_is_open_has_the_size_of_an_array(name: str) -> None:
+    lazy, array = wtxtgit.open(name)[HOSTILE], wtxtgit.load(name)[HOSTILE]
+    assert (lazy.ndim, lazy.size, lazy.shape) == (array.ndim, array.size, array.shape)
 
 
 def test_names_of_tensors_are_completed(folder: Path) -> None:

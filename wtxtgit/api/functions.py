@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from wtxtgit.api.checkpoints import LazyTensors, Tensors
@@ -26,14 +26,21 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name, wsum_beside
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import Format
-from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, WtxtgitError, counted
+from wtxtgit.errors import (
+    MAX_NAME,
+    CheckError,
+    DamageWarning,
+    InputError,
+    UsageError,
+    counted,
+)
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
 from wtxtgit.model.findings import total
 from wtxtgit.model.tensor import ReadOptions, TensorSource
-from wtxtgit.remotes.urls import GIT
+from wtxtgit.remotes.urls import GIT, is_url, shown_url
 from wtxtgit.tensors.program_arrays import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
@@ -52,26 +59,11 @@ if TYPE_CHECKING:  # what converts and compares checkpoints is not needed to rea
     from wtxtgit.report.verdict import FileVerdict
 
 File = str | PathLike[str]
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+_KEY = 32
+"""Bytes of an ed25519 key, and of one that FOLD is encrypted with."""
+_MOST_PARITY = 254
 
 
-def _with_hints(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Add the hints of errors to them as notes, which tracebacks and notebooks show."""
-
-    @wraps(function)
-    def noted(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return function(*args, **kwargs)
-        except WtxtgitError as error:
-            if error.hint is not None:
-                error.add_note(f"hint: {error.hint}")
-            raise
-
-    return noted
-
-
-@_with_hints
 def dump(
     arrays: Mapping[Any, Any],
     path: File,
@@ -120,6 +112,8 @@ def dump(
     Raises UsageError for arguments or arrays that do not fit, TextError for what a text can't
     hold, and InputError for what the chosen format can't hold.
     """
+    _refuse_url(path)
+    _check_sizes(max_shard, ecc, page_size)
     target = registry.by_ending(Path(path).suffix)
     if target is not None and target.write is None:
         raise UsageError(f"{shown(Path(path))}: {target.name} files hold no arrays")
@@ -133,6 +127,7 @@ def dump(
         extras = {"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size}
         if tags is None and isinstance(arrays, Tensors | LazyTensors):
             tags = {key: arrays.tags[key] for key in arrays.tags if _keeps(target, key)}
+        _check_tags({} if tags is None else tags)
         _dump_container(given_arrays(arrays), Path(path), tags or {}, extras, max_shard)
         return
     if tags or any((ecc, max_shard, page_size)) or tensor_hashes:
@@ -142,7 +137,6 @@ def dump(
     write_output(Path(path), writer.write_file)
 
 
-@_with_hints
 def dumps(
     arrays: Mapping[Any, Any],
     *,
@@ -160,7 +154,6 @@ def dumps(
     return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
 
-@_with_hints
 def load(
     path: File,
     *,
@@ -192,17 +185,17 @@ def load(
     InputError for what is not a checkpoint (git-lfs pointers included), and EnvironmentFailure
     where git, the network or the disk fails.
     """
-    name = _resolved(str(path))
+    _check_keys(hmac_key, public_keys)
+    name = _resolved(path)
     data = read_checkpoint(name, threads=threads)
     if is_text(data) and wsum is None:
         wsum = wsum_beside(name)
-    options = ReadOptions(decryption_key=decryption_key, integrity_key=hmac_key)
+    options = ReadOptions(decryption_key=_key(decryption_key), integrity_key=hmac_key)
     payload = payload_for(name, data)
     opener = members(name, threads=threads)
     return _loaded(name, data, opener, payload, wsum, hmac_key, public_keys, options, threads)
 
 
-@_with_hints
 def loads(
     content: Buffer,
     *,
@@ -213,13 +206,16 @@ def loads(
     threads: int | None = None,
 ) -> Weights | Tensors:
     """Verify the content of one file and return its tensors; otherwise like `load`."""
-    data = memoryview(content).cast("B")
-    options = ReadOptions(decryption_key=decryption_key, integrity_key=hmac_key)
+    _check_keys(hmac_key, public_keys)
+    try:
+        data = memoryview(content).cast("B")
+    except TypeError:
+        raise UsageError(f"bytes are expected, {_not(content)}") from None
+    options = ReadOptions(decryption_key=_key(decryption_key), integrity_key=hmac_key)
     name, payload = "the bytes given", NO_PAYLOAD
     return _loaded(name, data, _no_member, payload, wsum, hmac_key, public_keys, options, threads)
 
 
-@_with_hints
 def open(  # noqa: A001 - the name that json, gzip... have
     path: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> LazySnapshot | LazyTensors:
@@ -237,7 +233,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
 
     Raises TextError if no array is left, and InputError and EnvironmentFailure as `load` does.
     """
-    name = _resolved(str(path))
+    name = _resolved(path)
     data = read_checkpoint(name, threads=threads)
     indexed = None
     if is_text(data):
@@ -248,7 +244,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
         if snapshot.is_damaged or not snapshot.is_container:
             return snapshot
     _refuse_encrypted(name, data)
-    options = ReadOptions(decryption_key=decryption_key)
+    options = ReadOptions(decryption_key=_key(decryption_key))
     with ExitStack() as until:
         opened = opened_lazily(name, data, options, threads=threads, indexed=indexed)
         tensors = LazyTensors(until.enter_context(opened))
@@ -256,7 +252,6 @@ def open(  # noqa: A001 - the name that json, gzip... have
     return tensors
 
 
-@_with_hints
 def cat(
     path: File, name: str, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> bytes:
@@ -273,14 +268,14 @@ def cat(
     from wtxtgit.checkpoint import cat as catting
     from wtxtgit.checkpoint import taridx
 
-    target = _resolved(str(path))
+    target = _resolved(path)
     known = registry.detected(read_checkpoint(target, threads=threads))
     if known is not None and known.tar_index is not None:
         hit = taridx.find(target, name, taridx.folder_of(target))
         for said in hit.warnings:
-            warn(said, stacklevel=3)
+            warn(said, stacklevel=2)
         return bytes(hit.data)
-    options = ReadOptions(decryption_key=decryption_key)
+    options = ReadOptions(decryption_key=_key(decryption_key))
     with catting.opened(target, [name], options, threads=threads) as (found,):
         if not found.is_value:
             return b"".join(found.blocks())
@@ -289,7 +284,6 @@ def cat(
         return json.dumps(found.value).encode()
 
 
-@_with_hints
 def finalize(
     path: File,
     *,
@@ -313,7 +307,6 @@ def finalize(
     return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
 
 
-@_with_hints
 def verify(
     path: File,
     *,
@@ -331,7 +324,9 @@ def verify(
     anything else; both have `ok`. A detached text with missing payload has a problem of kind
     "payload-missing". Raises InputError and EnvironmentFailure for what can't be read.
     """
-    name = _resolved(str(path))
+    _check_keys(hmac_key, public_keys)
+    reading = ReadOptions(decryption_key=_key(decryption_key))
+    name = _resolved(path)
     data = read_checkpoint(name, threads=threads)
     if is_text(data):
         return text_verify.verify(
@@ -345,13 +340,11 @@ def verify(
         )
     from wtxtgit.checkpoint.verify import Demands, verify_data
 
-    reading = ReadOptions(decryption_key=decryption_key)
     keys = tuple(public_keys)
     asked = Demands(wsum, hmac_key, keys, False, allow_unauthenticated, reading, release_keys=keys)
     return verify_data(name, data, asked, threads=threads)
 
 
-@_with_hints
 def diff(
     before: File, after: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> DiffReport:
@@ -362,11 +355,10 @@ def diff(
     """
     from wtxtgit.comparison.diff import diff as compared
 
-    options = ReadOptions(decryption_key=decryption_key)
-    return compared(_resolved(str(before)), _resolved(str(after)), options, threads=threads)
+    options = ReadOptions(decryption_key=_key(decryption_key))
+    return compared(_resolved(before), _resolved(after), options, threads=threads)
 
 
-@_with_hints
 def convert(
     source: File,
     out: File,
@@ -398,9 +390,11 @@ def convert(
     """
     from wtxtgit.checkpoint.convert import convert as converted
 
-    options = ReadOptions(decryption_key=decryption_key)
+    _refuse_url(out)
+    _check_sizes(max_shard, ecc, page_size)
+    options = ReadOptions(decryption_key=_key(decryption_key))
     return converted(
-        _resolved(str(source)),
+        _resolved(source),
         Path(out),
         options,
         max_shard=max_shard,
@@ -411,7 +405,6 @@ def convert(
     )
 
 
-@_with_hints
 def salvage(
     path: File, out: File | None = None, *, hmac_key: bytes | None = None
 ) -> ContainerRecovery:
@@ -426,9 +419,12 @@ def salvage(
     """
     from wtxtgit.checkpoint import salvage as salvaging
 
-    given = _resolved(str(path))
+    _check_keys(hmac_key, ())
+    given = _resolved(path)
     options = ReadOptions(integrity_key=hmac_key)
     data = read_checkpoint(given)
+    if is_text(data):
+        raise InputError(f"{shown_name(given)}: a text", hint="wtxtgit recover mends texts")
     if not salvaging.is_container(data):
         raise InputError(f"{shown(given)}: not a known checkpoint")
     done = salvaging.salvage(given, data, options)
@@ -472,17 +468,66 @@ def _loaded(
     return Tensors(open_checkpoint(side, {}, options, Pages()), report)
 
 
-def _resolved(target: str) -> str:
-    """Resolve the name of a generation, or of a file elsewhere.
+def _resolved(path: File) -> str:
+    """Return a path as a string, with the name of a generation, or of a file elsewhere, resolved.
 
-    Any other target is returned unchanged.
+    Raises UsageError for anything else, such as the content of a file.
     """
+    if not isinstance(path, str | PathLike):
+        takes = "wtxtgit.loads takes the content of a file"
+        is_content = isinstance(path, bytes | bytearray | memoryview)
+        raise UsageError(f"a path is expected, {_not(path)}", hint=takes if is_content else None)
+    target = str(path)
     if "@" not in target and not target.startswith(GIT):
         return target
     # Imported here: what finds generations reads ledgers and walks commits.
     from wtxtgit.chain import generation_names
 
     return generation_names.resolved(target)
+
+
+def _not(value: object) -> str:
+    return f"not a {type(value).__name__}"
+
+
+def _refuse_url(path: File) -> None:
+    if isinstance(path, str) and is_url(path):
+        raise UsageError(f"{shown_url(path)}: a URL, and only files are written")
+
+
+def _check_sizes(max_shard: object, ecc: object, page_size: object) -> None:
+    """Raise UsageError for what is no number of bytes; None is none."""
+    for name, value in (("max_shard", max_shard), ("page_size", page_size)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name} is a number of bytes, not {value!r}")
+    if ecc is not None and (type(ecc) is not int or not 1 <= ecc <= _MOST_PARITY):
+        raise UsageError(f"ecc is a number of bytes from 1 to {_MOST_PARITY}, not {ecc!r}")
+
+
+def _check_tags(tags: object) -> None:
+    if not isinstance(tags, Mapping):
+        raise UsageError(f"tags are a mapping of strings, {_not(tags)}")
+    for name, value in tags.items():
+        if not isinstance(name, str):
+            raise UsageError(f"tag {name!r} has a name that is no string")
+        if not isinstance(value, str):
+            raise UsageError(f"tag {name!a} is {ascii(value)[:MAX_NAME]}, not a string")
+
+
+def _check_keys(hmac_key: object, public_keys: Sequence[object]) -> None:
+    if hmac_key is not None and not isinstance(hmac_key, bytes):
+        raise UsageError(f"hmac_key is bytes, {_not(hmac_key)}")
+    is_list = isinstance(public_keys, Sequence) and not isinstance(public_keys, bytes | str)
+    if not is_list or any(not isinstance(one, bytes) or len(one) != _KEY for one in public_keys):
+        raise UsageError(f"public_keys is a list of keys, each {_KEY} bytes")
+
+
+def _key(decryption_key: bytes | None) -> bytes | None:
+    if decryption_key is not None and (
+        not isinstance(decryption_key, bytes) or len(decryption_key) != _KEY
+    ):
+        raise UsageError(f"decryption_key is {_KEY} bytes")
+    return decryption_key
 
 
 def _no_member(path: str) -> ByteView:
@@ -501,8 +546,8 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",
         DamageWarning,
-        # Three frames up to the caller: this function, `open`, and what gives errors their hints.
-        stacklevel=4,
+        # Two frames up to the caller: this function and `open`.
+        stacklevel=3,
     )
 
 

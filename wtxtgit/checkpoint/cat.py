@@ -7,9 +7,8 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from wtxtgit.errors import MAX_NAME, FormatError, InputError, UsageError, clippe
 from wtxtgit.io.files import named, shown
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
+from wtxtgit.model.named_arrays import near_names
 from wtxtgit.model.tensor import NamedPart, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.text.layout import placed
@@ -29,11 +29,7 @@ from wtxtgit.trust.age.armor import is_age
 
 _NUMBERED = re.compile(r"(.+)__([1-9][0-9]{0,8})", re.DOTALL)
 _place = attrgetter("offset")
-_GUESSES = 3
 _HOLDS_ALL = ".safetensors"
-_MOST_GUESSED = 20_000
-_MOST_NAME = 256
-"""Most characters of a name that is compared with an unknown one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,14 +219,9 @@ class _Finder:
                 self._checkpoint.metadata,
             )
         )
-        listed = list(islice((one for one in there if len(one) <= _MOST_NAME), _MOST_GUESSED))
-        inside = [other for other in listed if name and name.lower() in other.lower()]
-        guesses = (inside or get_close_matches(name, listed, _GUESSES))[:_GUESSES]
         lists = f"wtxtgit inspect {shlex.quote(self._target)} lists all"
-        if not guesses:
-            return lists
-        near = ", ".join(clipped(guess, MAX_NAME) for guess in guesses)
-        return f"did you mean {near}? {lists}"
+        near = ", ".join(near_names(name, there))
+        return f"did you mean {near}? {lists}" if near else lists
 
 
 def _parts(data: ByteView, options: ReadOptions) -> Iterator[NamedPart]:

@@ -30,6 +30,7 @@ from wtxtgit.errors import (
     InputError,
     UsageError,
     clipped,
+    counted,
 )
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
 from wtxtgit.io.progress import Progress
@@ -155,7 +156,7 @@ def source_of(name: str, tensor: Tensor) -> TensorSource:
     return TensorSource(tensor.name, element, shape, nbytes, partial(tensor_bytes.blocks, tensor))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Conversion(JsonObject):
     """What was written, and what of the source was left out."""
 
@@ -167,6 +168,25 @@ class Conversion(JsonObject):
     dropped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Conversion {self._said()}>"
+
+    def _said(self) -> str:
+        first, more = self.files[0], len(self.files) - 1
+        where = f"{first} and {more} more" if more else first
+        lost = ((len(self.skipped), "skipped"), (len(self.dropped), "dropped"))
+        told = [counted(self.tensors, "tensor"), *(f"{n} {what}" for n, what in lost if n)]
+        return f"{where}: {self.format}, {', '.join(told)}"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the new file lacks as HTML, for IPython."""
+        from wtxtgit.model.notebook import table
+
+        rows = [("skipped", one) for one in self.skipped]
+        rows += [("dropped", one) for one in self.dropped]
+        rows += [("note", one) for one in self.notes]
+        return table(self._said(), ("", "what"), rows, len(rows))
 
 
 def target_of(out: Path) -> tuple[Format, FileWriter]:

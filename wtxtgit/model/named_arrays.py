@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any, Protocol, Self, TypeVar
 
-from wtxtgit.errors import counted
+from wtxtgit.errors import MAX_NAME, clipped, counted, escaped
 
 
 class Shaped(Protocol):
@@ -20,6 +21,21 @@ class Shaped(Protocol):
 
 
 _T = TypeVar("_T", bound=Shaped)
+_GUESSES = 3
+_MOST_GUESSED = 20_000
+_MOST_NAME = 256
+"""Most characters of a name that is compared with an unknown one."""
+
+
+def near_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return a few of the names that an unknown one may stand for, for a message."""
+    # Imported here: only who got a name wrong waits for it.
+    from difflib import get_close_matches
+
+    listed = list(islice((one for one in names if len(one) <= _MOST_NAME), _MOST_GUESSED))
+    inside = [other for other in listed if name and name.lower() in other.lower()]
+    guesses = (inside or get_close_matches(name[:_MOST_NAME], listed, _GUESSES))[:_GUESSES]
+    return [escaped(clipped(guess, MAX_NAME)) for guess in guesses]
 
 
 class NamedArrays(Mapping[str, _T]):
@@ -29,7 +45,20 @@ class NamedArrays(Mapping[str, _T]):
         self._arrays = arrays
 
     def __getitem__(self, name: str) -> _T:
-        return self._arrays[name]
+        try:
+            return self._arrays[name]
+        except KeyError as error:
+            near = near_names(name, self._arrays) if isinstance(name, str) else []
+            meant = f"did you mean {', '.join(near)}?" if near else "list() of it gives the names"
+            error.add_note(f"hint: {meant}")
+            raise
+
+    def __contains__(self, name: object) -> bool:
+        # Mapping's own would look for similar names.
+        return name in self._arrays
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._arrays.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)

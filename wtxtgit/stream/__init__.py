@@ -26,3 +26,8 @@ def __getattr__(name: str) -> Any:
     if name == "targets":
         return import_module("wtxtgit.stream.targets")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return what completion shows, before any of it is loaded."""
+    return [*__all__, "__doc__"]

@@ -73,7 +73,7 @@ def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
     for name, value in _leaves(arrays, "", 0, Mapping):
         if name in named:
             raise UsageError(f'two arrays are named "{name}"')
-        given = _array(name, value) or _numpy_array(name, np.asarray(value))
+        given = _array(name, value) or _converted(name, value)
         named[name] = raw_array(name, given.dtype, given.source)
     return named
 
@@ -145,6 +145,20 @@ def _leaves(value: Any, name: str, depth: int, nests: Any) -> Iterator[tuple[str
         yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, nests)
 
 
+def _converted(name: str, value: Any) -> GivenArray:
+    """Return a number or a list as an array."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise UsageError(f'"{name}" does not convert to an array: {error}') from error
+    if array.dtype.hasobject and any(isinstance(one, Mapping) for one in array.flat):
+        raise UsageError(
+            f'array "{name}" has dtype object: objects and records are never stored',
+            hint="of a list of mappings, make a mapping: dict(enumerate(values))",
+        )
+    return _numpy_array(name, array)
+
+
 def _array(name: str, value: Any) -> GivenArray | None:
     """Return a value as an array, None if it is not one."""
     if isinstance(value, np.generic):
@@ -165,6 +179,10 @@ def _array(name: str, value: Any) -> GivenArray | None:
 
 
 def _numpy_array(name: str, array: NDArray[Any]) -> GivenArray:
+    if isinstance(array, np.ma.MaskedArray):
+        if np.ma.is_masked(array):
+            raise UsageError(f'"{name}" is a masked array: its filled() has a value for each item')
+        array = array.data
     return GivenArray(name, numpy_type(name, array.dtype), array)
 
 

@@ -97,7 +97,8 @@ def chunks_of(text: ByteView, array: ArrayIndex, first: int, end: int) -> Iterat
             # One chunk at a time: anything may stand between two of them.
             (raw,) = checked_bytes(text, [Block(array, ix, 1, array.size_of(ix))])
         except TextError as error:
-            error.hint = HINT
+            if error.hint is None:
+                error.suggest(HINT)
             raise
         hashed(whole, [raw])
         yield raw

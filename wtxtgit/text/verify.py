@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
-from wtxtgit.errors import PayloadMissing, TextError, WtxtgitError, counted
+from wtxtgit.errors import FETCHES_PAYLOAD, PayloadMissing, TextError, WtxtgitError, counted
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
@@ -200,8 +200,8 @@ def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryvie
         for problem in checked.problems:
             raise refusal(problem)
         if checked.lacking:
-            message = "a chunk's payload is not available here"
-            raise TextError(PAYLOAD_MISSING, message, array=block.array.name, chunk=block.first)
+            message, name = "a chunk's payload is not available here", block.array.name
+            raise refusal(Problem(PAYLOAD_MISSING, message, array=name, chunk=block.first))
         if checked.raw is None:
             raise TextError("structure", "a chunk can't be read", array=block.array.name)
         yield checked.raw
@@ -215,6 +215,7 @@ def refusal(problem: Problem) -> TextError:
         line=problem.line,
         array=problem.array,
         chunk=problem.chunk if isinstance(problem.chunk, int) else None,
+        hint=FETCHES_PAYLOAD if problem.kind == PAYLOAD_MISSING else None,
     )
 
 
