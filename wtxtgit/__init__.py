@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from wtxtgit.api.encryption import decrypt, encrypt
     from wtxtgit.api.functions import (
         cat,
         convert,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         salvage,
         verify,
     )
-    from wtxtgit.checkpoint.encrypt import decrypt, encrypt
     from wtxtgit.model.array import Meta
 
 
@@ -61,9 +61,9 @@ def __getattr__(name: str) -> Any:
 
         return Meta
     if name in ("encrypt", "decrypt"):
-        from wtxtgit.checkpoint import encrypt
+        from wtxtgit.api import encryption
 
-        return getattr(encrypt, name)
+        return getattr(encryption, name)
     if name in _MODULES:
         from importlib import import_module
 

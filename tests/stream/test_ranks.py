@@ -326,7 +326,7 @@ def test_prune_by_hand_is_of_all_ranks_or_none(folder: Path, tmp_path: Path) -> 
     training.emit(3, 0)
     training.rings[1].delivery(1, Delivery(str(tmp_path / "target")))
     training.close()
-    with pytest.raises(UsageError, match="generation 1 can't go"):
+    with pytest.raises(UsageError, match="generation 1 can't be removed"):
         upkeep.prune(folder, None, [1])
     assert whole(folder) == [1, 2]
     with pytest.raises(UsageError, match="no generation 7"):

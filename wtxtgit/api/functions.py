@@ -186,7 +186,7 @@ def load(
     where git, the network or the disk fails.
     """
     _check_keys(hmac_key, public_keys)
-    name = _resolved(path)
+    name = resolved_path(path)
     data = read_checkpoint(name, threads=threads)
     if is_text(data) and wsum is None:
         wsum = wsum_beside(name)
@@ -233,7 +233,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
 
     Raises TextError if no array is left, and InputError and EnvironmentFailure as `load` does.
     """
-    name = _resolved(path)
+    name = resolved_path(path)
     data = read_checkpoint(name, threads=threads)
     indexed = None
     if is_text(data):
@@ -268,7 +268,7 @@ def cat(
     from wtxtgit.checkpoint import cat as catting
     from wtxtgit.checkpoint import taridx
 
-    target = _resolved(path)
+    target = resolved_path(path)
     known = registry.detected(read_checkpoint(target, threads=threads))
     if known is not None and known.tar_index is not None:
         hit = taridx.find(target, name, taridx.folder_of(target))
@@ -326,7 +326,7 @@ def verify(
     """
     _check_keys(hmac_key, public_keys)
     reading = ReadOptions(decryption_key=_key(decryption_key))
-    name = _resolved(path)
+    name = resolved_path(path)
     data = read_checkpoint(name, threads=threads)
     if is_text(data):
         return text_verify.verify(
@@ -356,7 +356,7 @@ def diff(
     from wtxtgit.comparison.diff import diff as compared
 
     options = ReadOptions(decryption_key=_key(decryption_key))
-    return compared(_resolved(before), _resolved(after), options, threads=threads)
+    return compared(resolved_path(before), resolved_path(after), options, threads=threads)
 
 
 def convert(
@@ -394,7 +394,7 @@ def convert(
     _check_sizes(max_shard, ecc, page_size)
     options = ReadOptions(decryption_key=_key(decryption_key))
     return converted(
-        _resolved(source),
+        resolved_path(source),
         Path(out),
         options,
         max_shard=max_shard,
@@ -420,7 +420,7 @@ def salvage(
     from wtxtgit.checkpoint import salvage as salvaging
 
     _check_keys(hmac_key, ())
-    given = _resolved(path)
+    given = resolved_path(path)
     options = ReadOptions(integrity_key=hmac_key)
     data = read_checkpoint(given)
     if is_text(data):
@@ -468,7 +468,7 @@ def _loaded(
     return Tensors(open_checkpoint(side, {}, options, Pages()), report)
 
 
-def _resolved(path: File) -> str:
+def resolved_path(path: File) -> str:
     """Return a path as a string, with the name of a generation, or of a file elsewhere, resolved.
 
     Raises UsageError for anything else, such as the content of a file.

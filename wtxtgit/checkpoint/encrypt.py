@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wtxtgit.checkpoint.encrypted import checked_text, head_of, opened_text, read_identities
-from wtxtgit.checkpoint.open import attached_text, blob, shown_name
+from wtxtgit.checkpoint.encrypted import checked_text, head_of, opened_text
+from wtxtgit.checkpoint.open import attached_text, blob, read_checkpoint, shown_name
 from wtxtgit.checkpoint.restore import restore_verified
 from wtxtgit.errors import AgeError, InputError, UsageError
 from wtxtgit.filter.clean import Cleaned, text_of
@@ -39,7 +39,6 @@ from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.age.header import X25519
 from wtxtgit.trust.age.identities import AgeIdentity, Passphrase
 from wtxtgit.trust.age.recipients import Recipient
-from wtxtgit.trust.keyring import checked_passphrase
 
 Write = Callable[[Iterable[Buffer]], None]
 File = str | os.PathLike[str]
@@ -187,82 +186,6 @@ def decrypt_file(
         write(pieces(text))
 
 
-def encrypt(
-    source: File,
-    out: File | None = None,
-    *,
-    recipients: Iterable[str] = (),
-    passphrase: str | None = None,
-    identities: Iterable[File | bytes] = (),
-    threads: int | None = None,
-) -> bytes | None:
-    """Encrypt a text, or the text of a checkpoint, as an age file.
-
-    It is written to `out`; without `out`, its bytes are returned. `recipients` are written as age
-    writes them (`age1...`, `ssh-ed25519 ...`). Without recipients and `passphrase`, those in the
-    repository's `.wtxt/recipients` are used. If `identities` (as in `decrypt`) or `passphrase` can
-    open an existing `out`, and it holds the same text for the same recipients, it is left alone.
-
-    Raises UsageError if there is no recipient, KeyFileError for an invalid recipient, AgeError for
-    a file that is already encrypted, and CheckError for a text that does not verify.
-    """
-    if passphrase is None:
-        whom = audience(tuple(recipients), ())
-    elif tuple(recipients):
-        raise UsageError("a passphrase can't be combined with recipients")
-    else:
-        whom = Audience(passphrase=Passphrase(checked_passphrase(passphrase)))
-    written: list[bytes] = []
-    encrypt_file(
-        os.fspath(source),
-        None if out is None else os.fspath(out),
-        whom,
-        keys=_keys(identities),
-        threads=threads,
-        write=lambda some: written.extend(bytes(piece) for piece in some),
-    )
-    return b"".join(written) if out is None else None
-
-
-def decrypt(
-    source: File,
-    out: File | None = None,
-    *,
-    identities: Iterable[File | bytes] = (),
-    passphrase: str | None = None,
-    threads: int | None = None,
-) -> bytes | None:
-    """Decrypt the text in an age file.
-
-    It is written to `out`; without `out`, its bytes are returned. `identities` are paths of
-    identity files, or the contents of such files as bytes. Nothing is written unless the text is
-    complete and verifies. Raises AgeError for a file that can't be decrypted, CheckError for a
-    text that does not verify, and KeyFileError for an invalid identity.
-    """
-    words = () if passphrase is None else (Passphrase(checked_passphrase(passphrase)),)
-    written: list[bytes] = []
-    decrypt_file(
-        os.fspath(source),
-        None if out is None else Path(out),
-        (*_keys(identities), *words),
-        threads=threads,
-        write=lambda some: written.extend(bytes(piece) for piece in some),
-    )
-    return b"".join(written) if out is None else None
-
-
-def _keys(given: Iterable[File | bytes]) -> tuple[AgeIdentity, ...]:
-    return tuple(
-        key
-        for one in given
-        for key in (
-            age_identities.parse_file(one, "an identity")
-            if isinstance(one, bytes)
-            else read_identities(Path(one), None)
-        )
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class RekeyedFile(JsonObject):
     """An encrypted file, and what happened to it."""
@@ -399,4 +322,4 @@ def _holds(
 
 
 def _read(source: Path | str) -> ByteView:
-    return urls.read_url(str(source)) if urls.is_url(str(source)) else view_file(Path(source))
+    return read_checkpoint(str(source))
