@@ -29,7 +29,7 @@ NOT_FOLLOWED = {
         "pip install 'wtxtgit[stream]'",
         "--worker-clone is where the workers' clone is; it must have all that this one has",
         "workers mostly die for lack of memory: dask worker --memory-limit",
-        "wtxtgit fetch REV brings the data of a commit; no ref was moved",
+        "wtxtgit fetch REV fetches the data of a commit; no ref was moved",
         "wtxtgit migrate export --to-lfs",
         "wtxtgit migrate import --from-lfs {} converts earlier commits too",
         "wtxtgit push --check, in a clone that has the data, sends it again",

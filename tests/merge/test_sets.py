@@ -232,7 +232,7 @@ def test_a_crosswise_merge_is_left_to_reseal(repo: Repo, driver: None) -> None:
         changed(repo, "set/part-002.aero", place)
         committed(repo, branch)
     said = repo.run("git", "merge", "topic", ok=(1,)).stderr
-    is_open(repo, said, b"the trees that git merges are not known, or lack a file")
+    is_open(repo, said, b"it is unknown which trees git merges, or a file of the set")
     repo.wtxtgit("reseal", "--stage", LISTING)
     repo.git("commit", "-qm", "merged")
     is_right(repo)
@@ -247,7 +247,7 @@ def test_trees_that_do_not_hold_what_the_driver_was_given(repo: Repo, driver: No
     repo.git("checkout", "-q", "main")
     other = repo.git("rev-parse", "other").decode().strip()
     said = repo.run("git", "cherry-pick", "topic", ok=(1,), env={f"GITHEAD_{other}": "x"}).stderr
-    is_open(repo, said, b"the trees that git merges are not known")
+    is_open(repo, said, b"it is unknown which trees git merges")
 
 
 def test_a_staged_part_is_not_that_of_the_commit(repo: Repo, driver: None) -> None:

@@ -500,7 +500,7 @@ class SealPlanner:
     def _before(self) -> Before:
         """What is known before the next commit."""
         if self._options.reseal is not None and not self._parents:
-            raise UsageError("no commit yet whose records could be kept")
+            raise UsageError("no commit yet, so no records to keep")
         return self._find_before()
 
     @cached_property
@@ -534,7 +534,7 @@ class SealPlanner:
             return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
-            raise UsageError("no commit yet whose records could be kept")
+            raise UsageError("no commit yet, so no records to keep")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
             tip = history.resolve(self._files.repo, upstream + "^{commit}")

@@ -67,7 +67,7 @@ class MergedSet:
     ) -> MergedSet | None:
         """Return the set that a file is in, if git has its JSON merged by our driver; else None.
 
-        None also if the trees that git merges are not known.
+        None also if it is unknown which trees git merges.
         """
         known = registry.of_hashed_set(os.fsdecode(path))
         if known is None or known.reseal_set is None or (trees := merging()) is None:
@@ -110,7 +110,7 @@ class MergedSet:
         """
         for content, oid in zip(given, self._oids(path), strict=True):
             if oid is None or blob_id(pieces(content), len(content), like=oid) != oid:
-                raise CheckError("the trees that git merges are not known")
+                raise CheckError("it is unknown which trees git merges")
         self._refuse_staged()
         try:
             former = self.versions[self._skeleton()]

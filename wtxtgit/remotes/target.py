@@ -180,7 +180,7 @@ def check_files(files: Sequence[Outgoing]) -> None:
         names.add(name)
     for name in names:
         if not names.isdisjoint(folders_of(name)):
-            raise UsageError(f"{name} needs a folder whose name another file has")
+            raise UsageError(f"{name} needs a folder, but another file has its name")
 
 
 def folders_of(name: str) -> list[str]:

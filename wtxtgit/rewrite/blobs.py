@@ -199,7 +199,7 @@ class FromTexts:
         if made.lacks_payload or made.damaged_payload:
             raise CheckError(
                 f"{shown_path(path)}: {made.warning}",
-                hint="wtxtgit fetch REV brings the data of a commit; no ref was moved",
+                hint="wtxtgit fetch REV fetches the data of a commit; no ref was moved",
             )
         return made.pieces()
 

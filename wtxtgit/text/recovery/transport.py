@@ -222,7 +222,7 @@ def _marks_of(before: bytes, behind: bytes) -> Iterator[_Mark]:
     if 0 < len(mark) <= _MOST_BEHIND and not mark[:1].isalnum():
         alike = re.escape(mark)
         pattern = re.compile(rb"(?m)(?<![ \t])[ \t]*+" + alike + rb"[ \t]*+$")
-        yield _Mark("marks behind each line", pattern, (mark,))
+        yield _Mark("marks after each line", pattern, (mark,))
 
 
 _MOST_BEHIND = 80
