@@ -67,7 +67,7 @@ def test_limits() -> None:
 
 
 def test_what_no_principal_holds() -> None:
-    found = re.search(r"without blanks and `(.*?)`: no pattern", prose(PAGE, "Signers"))
+    found = re.search(r"without spaces and `(.*?)`: no pattern", prose(PAGE, "Signers"))
     assert found
     key = new_line()
     for character in found[1].split():
