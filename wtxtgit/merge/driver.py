@@ -156,7 +156,7 @@ def _index_made(
     if repo is None or path is None:
         return None
     if found is None and _is_listing(path):
-        raise CheckError("it is unknown which trees git merges, or a file of the set is not in them")
+        raise CheckError("it is unknown which trees git merges, or a file of the set is missing")
     if found is None or path not in found.made_anew:
         return None
     from wtxtgit.merge.texts import stored_as
