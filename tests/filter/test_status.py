@@ -7,6 +7,7 @@ import pytest
 from tests.kit import Repo, safetensors
 from wtxtgit.filter import status as ops
 from wtxtgit.filter.status import State
+from wtxtgit.git.repository import Repository
 from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
 from wtxtgit.setup import doctor, install
 
@@ -223,3 +224,53 @@ def test_an_empty_repository(repo: Repo) -> None:
     assert ops.status(repo.repository).files == ()
     assert b"no tracked files" in repo.wtxtgit("status").stdout
     assert repo.wtxtgit("ls-files").stdout == b""
+
+
+def test_a_file_that_is_not_what_its_ending_says(tracked: Repo) -> None:
+    tracked.track("*.safetensors", "*.gguf", "*.npz", "*.bin")
+    cut = {
+        "cut.safetensors": MODEL[:-1],
+        "cut.gguf": b"GGUF\3\0\0\0",
+        "cut.npz": b"PK\3\4cut",
+        "empty.npz": b"",
+    }
+    for name, content in {**cut, "weights.bin": b"of no known format"}.items():
+        tracked.write(name, content)
+    tracked.add()
+    told = {file.path.decode(): file for file in ops.status(tracked.repository).files}
+    assert {name: told[name].claims for name in cut} == {
+        name: name.partition(".")[2] for name in cut
+    }
+    # Of an ending that says nothing, and a whole one.
+    assert told["weights.bin"].format == "opaque"
+    assert (told["weights.bin"].claims, told["model.safetensors"].claims) == (None, None)
+    (said,) = (
+        line
+        for line in tracked.wtxtgit("status").stdout.decode().splitlines()
+        if line.startswith("opaque:")
+    )
+    assert all(name in said for name in cut)
+    assert "weights.bin" not in said
+    assert b"opaque:" not in tracked.wtxtgit("status", "model.safetensors").stdout
+    # What it says tells why.
+    assert b"FAILED" in tracked.wtxtgit("verify", "--", "cut.safetensors", ok=(1,)).stdout
+
+
+def test_only_what_pathspecs_match(tracked: Repo) -> None:
+    tracked.write("sub/a.safetensors", MODEL)
+    tracked.write("sub/notes.txt", "1")
+    tracked.write("b.safetensors", MODEL)
+    tracked.add()
+
+    def listed(*asked: str, folder: str = ".") -> list[str]:
+        found = ops.status(Repository.discover(tracked.path / folder), pathspecs=asked).files
+        return [file.path.decode() for file in found]
+
+    assert listed("sub") == listed(".", folder="sub") == ["sub/a.safetensors"]
+    assert listed("*.safetensors") == listed() == listed(".")
+    assert listed(":!sub", "b*") == ["b.safetensors"]
+    told = json.loads(tracked.wtxtgit("status", "--json", "--", "b.safetensors").stdout)
+    assert [file["path"] for file in told["files"]] == ["b.safetensors"]
+    assert b"no checkpoint is tracked there" in tracked.wtxtgit("status", "sub/notes.txt").stdout
+    said = tracked.wtxtgit("status", "none", ok=(2,)).stderr
+    assert b"no tracked file matches 'none'" in said

@@ -121,23 +121,30 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
 
 
 @click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
 @no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the states as JSON.")
-def status(no_cache: bool, as_json: bool) -> None:
+def status(paths: tuple[str, ...], no_cache: bool, as_json: bool) -> None:
     """Show the state of every tracked file.
 
-    ok, modified, text (still text in the work tree), raw-binary (not text
-    in the index), corrupt, missing, conflict, or sparse (not checked out).
+    PATH is whatever git status takes: files, folders, pathspecs. States are ok,
+    modified, text (still text in the work tree), raw-binary (not text in the index),
+    corrupt, missing, conflict, or sparse (not checked out).
 
     \b
     wtxtgit status
-    wtxtgit status --json
+    wtxtgit status models/ --json
     """
     from wtxtgit.filter import status as filter_status
 
     key_file = environment.facts_key(no_cache)
-    report = filter_status.status(discover(), key_file, threads=environment.threads())
+    report = filter_status.status(
+        discover(), key_file, pathspecs=paths, threads=environment.threads()
+    )
     if is_printed(report, as_json):
+        return
+    if not report.files and paths:
+        print_line("no checkpoint is tracked there; wtxtgit track lists the tracked patterns")
         return
     if not report.files:
         print_line("no tracked files; wtxtgit track '*.safetensors' tracks a pattern")
@@ -156,6 +163,14 @@ def status(no_cache: bool, as_json: bool) -> None:
     for state, about in filter_status.HELP.items():
         if any(file.state is state for file in report.files):
             print_line(f"{state}: {about}")
+    unreadable = [file.path for file in report.files if file.claims is not None]
+    if unreadable:
+        from wtxtgit.setup.diagnosis import listed
+
+        print_line(
+            f"opaque: not readable as what the name's ending says, so stored byte for byte: "
+            f"{listed(unreadable)}; wtxtgit verify -- PATH shows why"
+        )
 
 
 @click.command("ls-files")

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
@@ -197,6 +197,7 @@ def _is_blob(
 
 NATIVE = "wtxt"
 RAW = "raw"
+OPAQUE = "opaque"
 POINTER = "lfs-pointer"
 ENCRYPTED = "age"
 
@@ -238,7 +239,9 @@ HELP = {
 class FileStatus(JsonObject):
     """A tracked file.
 
-    Sizes are in bytes; None if there is none, or git would have to fetch the blob.
+    Sizes are in bytes; None if there is none, or git would have to fetch the blob. `claims` is the
+    format that the name's ending stands for, if the content is stored whole because it could not be
+    read as a checkpoint of any format; it may have been cut off.
     """
 
     path: bytes
@@ -247,6 +250,7 @@ class FileStatus(JsonObject):
     format: str | None = None
     blob_size: int | None = None
     file_size: int | None = None
+    claims: str | None = None
 
 
 _OWN_SUFFIXES = (TEXT_SUFFIX, ENCRYPTED_SUFFIX)
@@ -311,7 +315,7 @@ def format_of(head: bytes, size: int | None = None) -> str:
     bytes.
     """
     if not head:
-        return "opaque"
+        return OPAQUE
     if grammar.is_text(head):
         return text_format(head) or NATIVE
     is_whole = size in (None, len(head))
@@ -337,13 +341,22 @@ def filtered(
     return [entry for entry in files if drivers[entry.path]["filter"] in FILTERS]
 
 
-def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
-    """Find the state of every tracked file of the work tree.
+def status(
+    repo: Repository,
+    key_file: Path | None = None,
+    *,
+    pathspecs: Sequence[str] = (),
+    threads: int | None = None,
+) -> Status:
+    """Find the state of every tracked file of the work tree, or of those that `pathspecs` match.
 
-    Facts that are cached under the secret in `key_file` are reused.
+    Facts that are cached under the secret in `key_file` are reused. Raises UsageError for pathspecs
+    that match nothing.
     """
     repo.check_worktree()
-    everything = index.entries(repo)
+    everything = index.entries(repo, pathspecs)
+    if pathspecs and not everything:
+        raise UsageError(f"no tracked file matches {' '.join(map(ascii, pathspecs))}")
     entries = filtered(repo, everything)
     with ContentCache(repo, key_file) as known:
         changes = file_changes(repo, entries, known, threads).changes
@@ -373,9 +386,18 @@ def _status_of(
         return FileStatus(entry.path, state, entry.oid, file_size=size)
     head = heads[entry.oid]
     state = _state(file, entry.oid, head, change)
-    return FileStatus(
-        entry.path, state, entry.oid, format_of(head.head, head.size), head.size, size
-    )
+    kind = format_of(head.head, head.size)
+    claims = _claimed(entry.path) if kind == OPAQUE else None
+    return FileStatus(entry.path, state, entry.oid, kind, head.size, size, claims)
+
+
+def _claimed(path: bytes) -> str | None:
+    """Return the format that the ending of a name stands for."""
+    # Imported here: most files are what they claim to be.
+    from wtxtgit.containers import registry
+
+    known = registry.by_ending(os.path.splitext(os.fsdecode(path))[1])  # noqa: PTH122 - git's path
+    return None if known is None else known.name
 
 
 def list_files(repo: Repository, revision: str | None = None) -> Listing:
