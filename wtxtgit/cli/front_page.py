@@ -50,7 +50,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("setup:doctor", "Find setup problems, and fix them."),
     },
     "Files": {
-        "add": ("files:add", "Add files to the index: git add, several times as fast."),
+        "add": ("files:add", "Add files to the index, several times faster than git add."),
         "checkout": ("files:checkout", "Write checkpoints to the work tree, on all cores."),
     },
     "Look": {
@@ -72,12 +72,12 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "restore": ("emit:restore", "Make the checkpoint of a text."),
         "attach": ("forms:attach", "Put the data back into a detached text."),
         "detach": ("forms:detach", "Move a text's data into the store."),
-        "finalize": ("finalize:finalize", "Finish a pending text with its root hash."),
+        "finalize": ("finalize:finalize", "Write the root hash of a pending text."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
         "reseal": ("convert:reseal", "Rewrite the index of a set."),
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
-        "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
+        "delta": ("emit:delta", "Send the changes to a checkpoint as text."),
     },
     "Encrypt": {
         "encrypt": ("encrypt:encrypt", "Encrypt the text of a checkpoint, for age."),
@@ -108,8 +108,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
-        "clean": ("plumbing_help:clean", "One file to text."),
-        "smudge": ("plumbing_help:smudge", "One text to file."),
+        "clean": ("plumbing_help:clean", "Turn one file into text."),
+        "smudge": ("plumbing_help:smudge", "Turn one text into a file."),
         "diff-driver": ("plumbing_help:diff_driver", "Show git the diff of one file."),
         "merge-driver": ("plumbing_help:merge_driver", "Merge a file that both sides changed."),
         "hook": ("hook:hook", "Run one of git's hooks."),
