@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster.stores import HTTP
 from tests.kit import Repo
+from tests.kit.packs import content_of
 from tests.remotes import servers
 from tests.remotes.behaviour import SECRET, refused
 from tests.remotes.places import FileTests, PlaceTests, ReadingTests, SilenceTests, three_packs
@@ -17,6 +18,7 @@ from wtxtgit.errors import RemoteRefused, RemoteUnavailable
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
 from wtxtgit.remotes.folder import Folder
+from wtxtgit.remotes.payload import cut_packs, git_packs
 from wtxtgit.remotes.payload.git_packs import REFS, GitPacks
 from wtxtgit.remotes.payload.place import OutgoingPack, TargetPacks
 from wtxtgit.remotes.payload.served_packs import ServedPacks
@@ -58,7 +60,7 @@ class RefsBehind:
         self._bare = bare
 
     def read(self, file: str) -> bytes:
-        return run.git("cat-file", "blob", f"{REFS}{file}", cwd=self._bare)
+        return content_of(self._bare, f"{REFS}{file}")
 
     def write(self, file: str, content: bytes) -> None:
         oid = run.git("hash-object", "-w", "--stdin", stdin=content, cwd=self._bare)
@@ -132,6 +134,44 @@ class TestAGitRemote(FileTests):
         with pytest.raises(RemoteRefused, match="hook declined"):
             place.remove([packs[0].path.stem])
         assert list(place.packs()) == [packs[0].path.stem]
+
+
+class _Cut:
+    """Of places where packs are cut, even small ones."""
+
+    @pytest.fixture(autouse=True)
+    def _is_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (cut_packs, git_packs):
+            monkeypatch.setattr(module, "CUT", 4096)
+        monkeypatch.setattr(cut_packs, "_LEAST", 4096)
+
+
+@pytest.mark.slow
+class TestAGitRemoteWithCutPacks(_Cut, FileTests):
+    is_dear = True
+
+    @pytest.fixture
+    def place(self, repo: Repo, bare: Path) -> GitPacks:
+        return GitPacks(Repository.discover(repo.path), bare.as_uri())
+
+    @pytest.fixture
+    def behind(self, bare: Path) -> RefsBehind:
+        return RefsBehind(bare)
+
+
+@pytest.mark.slow
+class TestAGitServerWithCutPacks(_Cut, PlaceTests):
+    is_dear = True
+
+    @pytest.fixture
+    def behind(self, bare: Path) -> RefsBehind:
+        return RefsBehind(bare)
+
+    @pytest.fixture
+    def place(self, repo: Repo, bare: Path, tmp_path: Path) -> Iterator[GitPacks]:
+        run.git("config", "http.receivepack", "true", cwd=bare)
+        with servers.git_backend(tmp_path) as host:
+            yield GitPacks(Repository.discover(repo.path), f"{HTTP}{host}/{bare.name}")
 
 
 @pytest.mark.slow

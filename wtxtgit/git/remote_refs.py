@@ -15,7 +15,7 @@ _NO_UPKEEP = ("-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "fetch.wr
 # No local commit has any of these blobs: negotiation and checks would only cost time.
 _BLOBS = (
     "-c", "fetch.negotiationAlgorithm=noop", "-c", "fetch.unpackLimit=1000000",
-    "-c", "fetch.fsckObjects=false", "-c", "core.looseCompression=0",
+    "-c", "fetch.fsckObjects=false", "-c", "core.looseCompression=0", "-c", "core.fsync=none",
     "-c", "core.bigFileThreshold=64k",
 )  # fmt: skip
 
@@ -44,8 +44,8 @@ class RemoteRefs:
         """Fetch the objects of refs into the repository, or into the object folder that `env`
         names.
 
-        With `only_blobs` the refs lead to blobs, which become loose objects, each as soon as it is
-        complete.
+        A server of git's protocol 2 also gives objects by their ids. With `only_blobs` there are
+        blobs, and perhaps trees of some: they become loose objects, each as soon as it is complete.
         """
         how = _BLOBS if only_blobs else ()
         self._run(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.kit.packs import blobs_of, content_of
 from tests.torture.processes import run_forked
 from wtxtgit.git.driver import Launcher
 from wtxtgit.merge import conflicts
@@ -103,9 +104,7 @@ class Place:
                 shutil.copy(found[f"{name}.pack"], packs)
             refs = self._refs_of_packs()
             for name in whole(refs):
-                content = self.git(
-                    "--git-dir", f"../{REMOTE}", "cat-file", "blob", refs[f"{name}.pack"]
-                )
+                content = content_of(self.top / REMOTE, refs[f"{name}.pack"])
                 (packs / f"{name}.pack").write_bytes(content)
             return _chunks(Store(Path(folder)))
 
@@ -122,7 +121,8 @@ class Place:
         store = self.repo / ".git/wtxt/store"
         came = {path.name for path in store.rglob("*.pack")}
         refs = self._refs_of_packs()
-        oids = [refs[name] for name in came & refs.keys()]
+        remote = self.top / REMOTE
+        oids = [oid for name in came & refs.keys() for oid in blobs_of(remote, refs[name]).values()]
         oids += [path.parent.name + path.name for path in self.repo.glob(".git/wtxt/objects/??/*")]
         files = [self.top / THERE / name for name in came]
         files += [self.top / REMOTE / "objects" / oid[:2] / oid[2:] for oid in oids]

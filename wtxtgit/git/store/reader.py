@@ -56,12 +56,12 @@ class _BlobStream:
 class ObjectStore:
     """Reads the objects that a repository has when first asked; a context manager.
 
-    Threads may share it.
+    Threads may share it. `places` are other folders than the repository's own.
     """
 
-    def __init__(self, repo: Repository) -> None:
+    def __init__(self, repo: Repository, places: Places | None = None) -> None:
         self._repo = repo
-        self.places = Places.of(repo)
+        self.places = Places.of(repo) if places is None else places
         self._idle: list[BlobReader] = []
 
     @classmethod

@@ -33,6 +33,8 @@ from wtxtgit.store.store import Store
 _AT_ONCE = 4
 """Transfers that run at once: they wait for the network, not for a core."""
 _LEAST_PART = 256 * 1024
+_LITTLE = 20
+"""A pack of which no more than one part in so many would be left out comes whole."""
 # Bytes of packs per transfer: a connection for each small pack would take long.
 _LEAST_GROUP, _MOST_GROUP = 16 * 1024 * 1024, 64 * 1024 * 1024
 
@@ -147,7 +149,8 @@ class PayloadFetch:
         self._progress = progress
         self._dry_run = dry_run
         self._incoming = IncomingPacks(store)
-        self._has_parts: bool | None = None
+        # At which multiples of bytes parts of packs begin and end; 0 if only the whole can be had.
+        self._grains: dict[str, int] = {}
         self._is_lacking = False
         # Packs that were fetched, in order, or would be.
         self._came: dict[str, None] = {}
@@ -212,23 +215,30 @@ class PayloadFetch:
         plan = _ToCome()
         some: dict[str, list[ChunkEntry]] = {}
         for pack, entries in needed.items():
-            is_all = len(entries) == self._remote.index(pack).count
-            if is_all or not self._gives_parts(pack):
+            if len(entries) == self._remote.index(pack).count:
                 plan.whole[pack] = self._remote.sizes[pack]
             else:
                 some[pack] = list(entries.values())
+        self._ask_grains(some)
         total = sum(entry.length for entries in some.values() for entry in entries)
         most = max(_LEAST_PART, min(MOST_PART, total // _AT_ONCE))
         for pack, held in some.items():
-            plan.parts += parts_of(pack, held, most)
+            size, grain = self._remote.sizes[pack], self._grains[pack]
+            # Parts with a grain are fetched by few requests, each of which takes long.
+            parts = list(parts_of(pack, size, held, most if grain == 1 else MOST_PART, grain or 1))
+            is_most = size - sum(part.nbytes for part in parts) < size // _LITTLE
+            if not grain or (grain > 1 and is_most):
+                plan.whole[pack] = size
+            else:
+                plan.parts += parts
         return plan
 
-    def _gives_parts(self, pack: str) -> bool:
-        """Tell whether the remote sends parts, which is asked once, for one pack."""
-        if self._has_parts is None:
-            size = self._remote.sizes[pack]
-            self._has_parts = self._remote.place.ranges(pack, size, ()) is not None
-        return self._has_parts
+    def _ask_grains(self, packs: Iterable[str]) -> None:
+        """Ask the remote of which packs it gives parts, once for each."""
+        sizes = {pack: self._remote.sizes[pack] for pack in packs if pack not in self._grains}
+        if sizes:
+            grains = self._remote.place.divisible(sizes)
+            self._grains |= {pack: grains.get(pack, 0) for pack in sizes}
 
     def _needed(self, chunks: Collection[bytes]) -> dict[str, dict[bytes, ChunkEntry]]:
         """Return the chunks that have to be fetched, by pack."""

@@ -1,4 +1,4 @@
-"""Packs of payload at a git remote: blobs under refs of their own, one pack per ref.
+"""Packs of payload at a git remote: blobs, or trees of them, one pack per ref.
 
 Spec: `docs/spec/store.md`, "Remote". Git itself pushes and fetches them, with the user's settings
 and credentials. During a transfer the objects lie in a temporary folder of their own: the
@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.git import run
-from wtxtgit.git.blobs import check_oid
+from wtxtgit.git.blobs import blob_id, check_oid
 from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.transfer import PLAIN, PUSH, failure, transfer, words_of
@@ -23,6 +23,15 @@ from wtxtgit.io import clock
 from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, write_all
+from wtxtgit.remotes.payload.cut_packs import (
+    CUT,
+    INDEX,
+    PARTS,
+    ArrivedObjects,
+    PackParts,
+    drop,
+    write_cut,
+)
 from wtxtgit.remotes.payload.place import OutgoingPack, in_part, whole
 from wtxtgit.remotes.payload.store_url import GIT, spelled
 from wtxtgit.remotes.target import Span
@@ -33,14 +42,15 @@ REFS = "refs/wtxt/store/"
 """The prefix of the refs of packs at a remote."""
 _AT_ONCE = 64 * 1024 * 1024
 """Most bytes of packs that are fetched together; a larger one is fetched alone."""
-_PIECE = 1 << 20
+_LISTS = 4096
+"""Packs whose lists of parts are remembered; each has some 10 KB."""
 _FETCHED = Path("wtxt", "objects")
 """The folder in git's own for objects being fetched; a killed process leaves them there."""
 _FORGOTTEN, _LEFT = 14 * 24 * 60 * 60, 60 * 60
 # Payload is compressed already: delta compression and deflating would only take time.
 _AS_IT_IS = (
     "-c", "core.compression=0", "-c", "core.looseCompression=0", "-c", "pack.compression=0",
-    "-c", "core.bigFileThreshold=64k",
+    "-c", "core.bigFileThreshold=64k", "-c", "pack.window=0",
 )  # fmt: skip
 
 
@@ -55,6 +65,8 @@ class GitPacks:
         self._refs: dict[str, str] = {}
         self.label = spelled(GIT + remote)
         self._there = RemoteRefs(repo, remote, self.label)
+        self._lists: dict[str, bytes] = {}
+        self._gives_ids: bool | None = None
 
     def packs(self) -> Sequence[str]:
         listed = self._there.list(f"{self._place}*")
@@ -75,18 +87,68 @@ class GitPacks:
                 for name in batch:
                     yield name, read(f"{name}.pack", sizes[name])
 
+    def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        cut = [name for name in sizes if sizes[name] > CUT and f"{name}.index" in self._refs]
+        unknown = [name for name in cut if name not in self._lists]
+        if self._gives_ids is not False:
+            # The lists come with the ends.
+            for _ in self.ends(unknown):
+                pass
+        found = {name: parts for name in cut if (parts := self._parts(name, sizes[name]))}
+        if found and self._gives_ids is None:
+            self._gives_ids = self._test_ids(next(iter(found)))
+        return {name: parts.grain for name, parts in found.items()} if self._gives_ids else {}
+
+    def _parts(self, name: str, size: int) -> PackParts | None:
+        return PackParts.parse(self._lists.get(name, b""), size)
+
+    def _test_ids(self, name: str) -> bool:
+        """Tell whether the server gives objects by their ids, by asking for a list of parts."""
+        listed = self._lists[name]
+        oid = blob_id((listed,), len(listed), like=self._refs[f"{name}.index"])
+        # Where git does not have it yet: it would not ask for it.
+        with new_folder(self._repo.common_dir) as folder, suppress(EnvironmentFailure):
+            self._there.fetch([oid], self._using(folder), only_blobs=True)
+            return True
+        return False
+
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
-        """Return None: git transfers whole objects only."""
+        if f"{name}.pack" not in self._refs:
+            raise InputError(f"{self.label}: {name}.pack: not found")
+        is_cut = name in self.divisible({name: size})
+        parts = self._parts(name, size) if is_cut else None
+        return None if parts is None else self._ranges(name, parts, spans)
+
+    def _ranges(self, name: str, parts: PackParts, spans: Sequence[Span]) -> Iterator[Buffer]:
+        wanted = [oid for span in spans for oid in parts.between(*span)[0]]
+        with self._arrived() as arrived:
+            if lacking := arrived.lacking(wanted):
+                self._there.fetch(lacking, arrived.env, only_blobs=True)
+            try:
+                for start, stop in spans:
+                    oids, skipped = parts.between(start, stop)
+                    content = b"".join(arrived.content(oids, len(oids) * parts.grain))
+                    if len(content) < skipped + stop - start:
+                        raise InputError(f"{self.label}: {name}.pack: ends early")
+                    yield memoryview(content)[skipped : skipped + stop - start]
+            finally:
+                arrived.drop(wanted)
 
     def put(self, packs: Sequence[OutgoingPack]) -> None:
-        self._push({
-            file: content
-            for name, path, _, end in packs
-            for file, content in ((f"{name}.pack", path), (f"{name}.index", end))
-        })  # fmt: skip
+        small = [pack for pack in packs if pack.size <= CUT]
+        self._push(
+            {
+                file: content
+                for name, path, _, end in small
+                for file, content in ((f"{name}.pack", path), (f"{name}.index", end))
+            },
+            [pack for pack in packs if pack.size > CUT],
+        )
 
-    def _push(self, files: Mapping[str, Path | bytes]) -> None:
-        """Push files, or bytes, as blobs to the remote, by their names below the refs."""
+    def _push(self, files: Mapping[str, Path | bytes], cut: Sequence[OutgoingPack] = ()) -> None:
+        """Push files, or bytes, as blobs to the remote, by their names below the refs; `cut` packs
+        as trees.
+        """
         with new_folder(self._repo.common_dir) as folder:
             env = self._using(folder)
             add = partial(self._repo.git, *_AS_IT_IS, "hash-object", "-w", "--no-filters", env=env)
@@ -98,6 +160,8 @@ class GitPacks:
                 ).decode().strip()
                 for name, content in files.items()
             }  # fmt: skip
+            if cut:
+                oids |= write_cut(self._repo, folder, env, cut)
             refspecs = (f"{oid}:{self._place}{name}" for name, oid in oids.items())
             words = self._pushed(*refspecs, env=env)
         if words is not None:
@@ -153,19 +217,30 @@ class GitPacks:
         return {**PLAIN, "GIT_OBJECT_DIRECTORY": os.fspath(folder)}
 
     @contextmanager
-    def _fetched(self, files: Sequence[str]) -> Iterator[_Read]:
-        """Fetch the blobs of refs.
+    def _arrived(self) -> Iterator[ArrivedObjects]:
+        """Open the folder that objects are fetched into.
 
-        Yields a function that reads one, in pieces, up to a number of bytes. Git writes each blob
-        as soon as it has arrived, and blobs that a killed process left are not fetched again. A
-        blob is removed once it was read.
+        Git writes each as soon as it has arrived, and those that a killed process left are not
+        fetched again.
         """
         with ExitStack() as until:
             folder = self._repo.common_dir / _FETCHED
             if self._is_promisor():
                 # There git would keep what it fetches in packs marked with their origin.
                 folder = until.enter_context(new_folder(self._repo.common_dir))
-            yield self._fetched_to(folder, files)
+            env = self._using(folder)
+            _sweep(folder)
+            yield ArrivedObjects(self._repo, folder, env)
+
+    @contextmanager
+    def _fetched(self, files: Sequence[str]) -> Iterator[_Read]:
+        """Fetch what refs lead to.
+
+        Yields a function that reads a pack or an end, in pieces, up to a number of bytes. Its
+        objects are removed then.
+        """
+        with self._arrived() as arrived:
+            yield self._fetched_to(arrived, files)
 
     def _is_promisor(self) -> bool:
         """Tell whether the repository is a partial clone of the remote: git-config(1)."""
@@ -173,37 +248,51 @@ class GitPacks:
         is_old = config.get("extensions.partialClone") == self._remote
         return is_old or config.is_true(f"remote.{self._remote}.promisor")
 
-    def _fetched_to(self, folder: Path, files: Sequence[str]) -> _Read:
-        env = self._using(folder)
-        _sweep(folder)
-        loose = {file: _loose(folder, check_oid(self._refs[file])) for file in files}
-        lacking = [f"{self._place}{file}" for file, path in loose.items() if not path.exists()]
-        if lacking:
-            self._there.fetch(lacking, env, only_blobs=True)
+    def _fetched_to(self, arrived: ArrivedObjects, files: Sequence[str]) -> _Read:
+        oids = {file: check_oid(self._refs[file]) for file in files}
+        lacking = {*arrived.lacking(oids.values())}
+        self._fetch_refs(arrived, [file for file in files if oids[file] in lacking])
+        trees = arrived.trees(oids.values())
+        # Of a tree that a killed process left, blobs may be missing.
+        left = {
+            oid: some
+            for oid, tree in trees.items()
+            if oid not in lacking and (some := arrived.lacking(tree.values()))
+        }
+        if left:
+            try:
+                wanted = [oid for some in left.values() for oid in some]
+                self._there.fetch(wanted, arrived.env, only_blobs=True)
+            except EnvironmentFailure:
+                # Not every server gives objects by their ids.
+                self._fetch_refs(arrived, [file for file in files if oids[file] in left])
 
         def read(file: str, most: int) -> Iterator[bytes]:
-            left = most
+            tree = trees.get(oids[file])
             try:
-                with self._repo.stream("cat-file", "blob", self._refs[file], env=env) as stream:
-                    while left >= 0 and (piece := stream.stdout.read(min(_PIECE, left + 1))):
-                        left -= len(piece)
-                        yield piece
+                if tree is None:
+                    wanted = [oids[file]]
+                elif file.endswith(".pack"):
+                    wanted = [oid for _, oid in sorted(tree.items())]
+                else:
+                    wanted = [tree[INDEX]] if INDEX in tree else []
+                    self._keep_list(file, arrived, tree.get(PARTS))
+                yield from arrived.content(wanted, most)
             finally:
-                # In any case: a damaged blob is then fetched again next time.
-                _drop(loose[file])
+                # In any case: what is damaged is then fetched again next time.
+                arrived.drop((oids[file], *(tree or {}).values()))
 
         return read
 
+    def _fetch_refs(self, arrived: ArrivedObjects, files: Sequence[str]) -> None:
+        if files:
+            refs = [f"{self._place}{file}" for file in files]
+            self._there.fetch(refs, arrived.env, only_blobs=True)
 
-def _loose(folder: Path, oid: str) -> Path:
-    """Return the path of a loose object: gitrepository-layout(5)."""
-    return folder / oid[:2] / oid[2:]
-
-
-def _drop(path: Path) -> None:
-    # Its folder stays, since another git may be about to write there.
-    with suppress(OSError):
-        path.unlink()
+    def _keep_list(self, file: str, arrived: ArrivedObjects, oid: str | None) -> None:
+        """Remember the list of the parts of a pack."""
+        if oid is not None and len(self._lists) < _LISTS:
+            self._lists[file.removesuffix(".index")] = b"".join(arrived.content([oid], MAX_END))
 
 
 def _sweep(folder: Path) -> None:
@@ -216,7 +305,7 @@ def _sweep(folder: Path) -> None:
         age = _LEFT if path.name.startswith("tmp_") else _FORGOTTEN
         with suppress(OSError):
             if path.stat().st_mtime < now - age:
-                _drop(path)
+                drop(path)
 
 
 def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:

@@ -17,7 +17,7 @@ from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.remotes.lfs_batch import LfsServer
 from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
 from wtxtgit.remotes.payload.git_packs import GitPacks
-from wtxtgit.remotes.payload.place import OutgoingPack
+from wtxtgit.remotes.payload.place import OutgoingPack, divisible_anywhere
 from wtxtgit.remotes.target import Outgoing, Span
 from wtxtgit.remotes.urls import shown_url
 
@@ -38,6 +38,9 @@ class LfsPacks(GitPacks):
         wanted = [LfsObject(name, size) for name, size in sizes.items()]
         for found, pieces in self._server.contents(wanted):
             yield found.sha256, pieces
+
+    def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        return divisible_anywhere(self, sizes)
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         pack = LfsObject(name, size)

@@ -39,20 +39,29 @@ class PackPart:
         return sum(stop - start for start, stop in self.spans)
 
 
-def parts_of(pack: str, entries: Collection[ChunkEntry], most: int) -> Iterator[PackPart]:
-    """Yield the parts in which chunks of a pack are fetched, each of about `most` bytes."""
+def parts_of(
+    pack: str, size: int, entries: Collection[ChunkEntry], most: int, grain: int = 1
+) -> Iterator[PackPart]:
+    """Yield the parts in which chunks of a pack of `size` bytes are fetched.
+
+    Each has about `most` bytes. Spans begin and end at multiples of `grain`, or where the pack
+    ends, and no two parts have a byte in common.
+    """
     ordered = sorted(entries, key=lambda entry: entry.place)
-    joined = _joined_gaps(ordered)
+    # With a grain a gap saves no request.
+    joined = _joined_gaps(ordered) if grain == 1 else frozenset()
     held: list[ChunkEntry] = []
-    nbytes = 0
+    nbytes = end = 0
     for entry in ordered:
-        if held and nbytes + entry.length > most:
-            yield PackPart(pack, tuple(held), tuple(_spans(held, joined)))
+        is_apart = entry.place // grain * grain >= end
+        if held and nbytes + entry.length > most and is_apart:
+            yield PackPart(pack, tuple(held), tuple(_spans(held, joined, grain, size)))
             held, nbytes = [], 0
         held.append(entry)
         nbytes += entry.length
+        end = entry.place + entry.length
     if held:
-        yield PackPart(pack, tuple(held), tuple(_spans(held, joined)))
+        yield PackPart(pack, tuple(held), tuple(_spans(held, joined, grain, size)))
 
 
 def store_part(folder: PackFolder, part: PackPart, given: Iterable[Buffer]) -> str:
@@ -89,16 +98,21 @@ def _joined_gaps(ordered: Sequence[ChunkEntry]) -> frozenset[int]:
     return frozenset(joined)
 
 
-def _spans(entries: Sequence[ChunkEntry], joined: Collection[int]) -> Iterator[Span]:
+def _spans(
+    entries: Sequence[ChunkEntry], joined: Collection[int], grain: int, size: int
+) -> Iterator[Span]:
     runs: list[list[int]] = []
     for entry in entries:
-        if runs and (runs[-1][1] == entry.place or runs[-1][1] in joined):
-            runs[-1][1] = entry.place + entry.length
+        start = entry.place // grain * grain
+        stop = min(-(-(entry.place + entry.length) // grain) * grain, size)
+        if runs and (runs[-1][1] >= start or runs[-1][1] in joined):
+            runs[-1][1] = stop
         else:
-            runs.append([entry.place, entry.place + entry.length])
+            runs.append([start, stop])
+    step = max(grain, _MOST_SPAN // grain * grain)
     for start, stop in runs:
-        for at in range(start, stop, _MOST_SPAN):
-            yield at, min(at + _MOST_SPAN, stop)
+        for at in range(start, stop, step):
+            yield at, min(at + step, stop)
 
 
 class _InSpans:

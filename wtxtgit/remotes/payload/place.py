@@ -72,6 +72,13 @@ class PackPlace(Protocol):
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
         """Yield these packs in pieces, as far as the place has them; `sizes` are in bytes."""
 
+    def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return those packs of which parts can be had; `sizes` are in bytes.
+
+        With each comes a number of bytes, usually 1: parts begin and end at its multiples, or where
+        the pack ends.
+        """
+
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         """Return parts of a pack, each complete and in this order; None if only whole packs can be
         had.
@@ -127,6 +134,13 @@ def _kinds(files: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
+def divisible_anywhere(place: PackPlace, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """Return what `divisible` of a place does that gives parts of all packs, or of none."""
+    for name, size in sizes.items():
+        return {} if place.ranges(name, size, ()) is None else dict.fromkeys(sizes, 1)
+    return {}
+
+
 def several_at_once(
     names: Sequence[str], ask: Callable[[Sequence[str]], Iterator[T]]
 ) -> Iterator[T]:
@@ -179,6 +193,9 @@ class TargetPacks:
             if self._sizes.get(f"{name}.pack", 0) <= size:
                 with contextlib.suppress(InputError):
                     yield name, iter(pieces(self._target.get(f"{name}.pack")))
+
+    def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        return divisible_anywhere(self, sizes)
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         if not isinstance(self._target, RangedTarget):

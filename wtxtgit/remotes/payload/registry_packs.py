@@ -23,7 +23,7 @@ from wtxtgit.remotes.oci import (
     opened,
     parse_reference,
 )
-from wtxtgit.remotes.payload.place import OutgoingPack, several_at_once
+from wtxtgit.remotes.payload.place import OutgoingPack, divisible_anywhere, several_at_once
 from wtxtgit.remotes.target import Outgoing, Span, outgoing
 from wtxtgit.store.pack import MAX_END
 
@@ -69,6 +69,9 @@ class RegistryPacks:
                 with contextlib.suppress(InputError):
                     # A pack's name is its digest.
                     yield name, there.blob(name)
+
+    def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        return divisible_anywhere(self, sizes)
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         return self._ranges(name, size, spans)

@@ -17,7 +17,13 @@ from wtxtgit.git.credentials import Login
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import PIECE, Buffer, mapped
 from wtxtgit.remotes.http import GONE, HttpAnswer, at_most, client, failure, failures, ranges
-from wtxtgit.remotes.payload.place import LIST, MAX_PACKS, OutgoingPack, several_at_once
+from wtxtgit.remotes.payload.place import (
+    LIST,
+    MAX_PACKS,
+    OutgoingPack,
+    divisible_anywhere,
+    several_at_once,
+)
 from wtxtgit.remotes.target import Span
 from wtxtgit.remotes.urls import is_loopback, shown_url
 from wtxtgit.store.pack import MAX_END
@@ -87,6 +93,9 @@ class ServedPacks:
                     if answer.status not in GONE:
                         self._check(file, answer)
                         yield name, iter(answer.blocks)
+
+    def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        return divisible_anywhere(self, sizes)
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         return self._ranges(name, size, spans) if self._gives_parts else None
