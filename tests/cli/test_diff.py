@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 from pathlib import Path
@@ -191,6 +192,28 @@ class TestRevisions:
         (tensor,) = found["tensors"]
         assert (tensor["row_ranges"], tensor["l2"], tensor["sign_flips"]) == ([[1, 2]], 4.0, 1)
         assert found["a"] == "HEAD~1:m/w.safetensors"
+
+    @pytest.mark.parametrize(
+        ("sides", "named"),
+        [
+            ("HEAD~1 HEAD", "review HEAD~1..HEAD"),
+            ("HEAD~1", "review HEAD~1..HEAD"),
+            ("HEAD~1..", "review HEAD~1.."),
+            ("HEAD~1...HEAD w.safetensors", "review HEAD~1...HEAD"),
+            ("HEAD~1 w.safetensors", "diff HEAD~1:m/w.safetensors w.safetensors"),
+            ("w.safetensors HEAD~1", "diff w.safetensors HEAD~1:m/w.safetensors"),
+        ],
+    )
+    def test_revisions_without_a_path(self, commits: Repo, sides: str, named: str) -> None:
+        said = commits.wtxtgit("diff", *sides.split(), ok=(2,), cwd="m").stderr.decode()
+        assert ": a revision, not a file of it\n" in said
+        (hint,) = re.findall(r"hint: wtxtgit (.+?) shows", said)
+        assert shlex.split(hint) == named.split()
+        assert b"w.safetensors" in commits.wtxtgit(*named.split(), cwd="m").stdout
+
+    def test_a_file_named_like_a_revision(self, commits: Repo) -> None:
+        commits.write("HEAD", safetensors(1.0, -2.0, 3.0))
+        assert self.found(commits, "HEAD:m/w.safetensors", "HEAD")["summary"]["same"] == 1
 
     def test_a_commit_and_a_file(self, commits: Repo) -> None:
         commits.write("m/w.safetensors", safetensors(1.0, -2.0, 4.0))

@@ -52,6 +52,14 @@ def is_there_already(world: World) -> Words:
     return ["restore", "x.wtxt"]
 
 
+def revisions_without_a_path(world: World) -> Words:
+    return ["diff", "HEAD~1", "HEAD"]
+
+
+def revision_and_a_file(world: World) -> Words:
+    return ["diff", "HEAD", f"{UP}{MODEL}"]
+
+
 def delta_target_is_there(world: World) -> Words:
     for name, value in (("a", 1.0), ("b", 2.0)):
         world.write(f"{HERE}/{name}", checkpoint(value))
@@ -402,6 +410,11 @@ FOLLOWED = [
     ("did you mean {}? {}", Row(named_a_little_wrong, NAMED)),
     ("git add -- {}", Row(not_added)),
     ("git add -- {}", Row(a_pending_text_without_its_wsum)),
+    (
+        "wtxtgit review {} shows all checkpoints, wtxtgit diff REV:PATH REV:PATH one",
+        Row(revisions_without_a_path, INSTEAD),
+    ),
+    ("wtxtgit diff {} shows what changed in it", Row(revision_and_a_file, INSTEAD)),
     ("git status lists the conflicts", Row(nothing_to_resolve, LISTS)),
     ("git status says why", Row(one_side_alone_has_it, LISTS)),
     ("git log --oneline --all lists the commits of this repository", Row(no_such_revision, LISTS)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -38,7 +39,7 @@ from wtxtgit.cli.output import (
     progress,
     raw_size,
 )
-from wtxtgit.errors import UsageError, counted
+from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.model.findings import Problem, total
 from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, in_natural_order, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
@@ -52,6 +53,7 @@ _MOST_CHILDREN = 8
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
 _VALUES = ("min", "max", "mean", "std", "zeros", "NaN/Inf")
 _LEAST_SHARE = 0.0005
+_RANGE = ".."
 _MOST = 20
 """How many problems of a file are printed; --json gives all."""
 
@@ -413,6 +415,7 @@ def diff(
     """
     from wtxtgit.comparison.diff import pictured
 
+    _refuse_revisions(a, b)
     if b is None:
         a, b = _before(a), a
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
@@ -438,6 +441,43 @@ def diff(
         print_line(f"{report.a} -> {report.b}")
         print_changes(report)
     return 0
+
+
+def _refuse_revisions(a: str, b: str | None) -> None:
+    """Raise UsageError for revisions without a path, as git would take them.
+
+    The hint says what shows the same.
+    """
+    sides = (a,) if b is None else (a, b)
+    revisions = [side for side in sides if _is_revision(side)]
+    if not revisions:
+        return
+    message = f"{revisions[0]}: a revision, not a file of it"
+    range_ = next((one for one in revisions if _RANGE in one), None)
+    files = [side for side in sides if side not in revisions and Path(side).exists()]
+    if range_ is None and files:
+        path = os.fsdecode(discover().path_from_top(files[0]))
+        named = [f"{side}:{path}" if side in revisions else side for side in sides]
+        raise UsageError(message, hint=f"wtxtgit diff {shlex.join(named)} shows what changed in it")
+    range_ = shlex.quote(range_ or f"{revisions[0]}{_RANGE}{revisions[-1] if b else 'HEAD'}")
+    raise UsageError(
+        message,
+        hint=f"wtxtgit review {range_} shows all checkpoints, wtxtgit diff REV:PATH REV:PATH one",
+    )
+
+
+def _is_revision(side: str) -> bool:
+    from wtxtgit.git.history import resolve_commit
+    from wtxtgit.git.repository import Repository
+
+    if ":" in side or Path(side).exists() or (repo := Repository.find()) is None:
+        return False
+    try:
+        for revision in side.replace("...", _RANGE).split(_RANGE, 1):
+            resolve_commit(repo, revision or "HEAD")
+    except EnvironmentFailure:
+        return False
+    return True
 
 
 def _before(file: str) -> str:
