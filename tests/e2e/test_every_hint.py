@@ -60,6 +60,11 @@ def revision_and_a_file(world: World) -> Words:
     return ["diff", "HEAD", f"{UP}{MODEL}"]
 
 
+def sealed_before_it_was_added(world: World) -> Words:
+    world.write(f"{HERE}/{NEW}", text(3.0))
+    return ["seal", "--staged"]
+
+
 def delta_target_is_there(world: World) -> Words:
     for name, value in (("a", 1.0), ("b", 2.0)):
         world.write(f"{HERE}/{name}", checkpoint(value))
@@ -409,6 +414,7 @@ FOLLOWED = [
     ("chmod 700 {}", Row(keyring_is_open)),
     ("did you mean {}? {}", Row(named_a_little_wrong, NAMED)),
     ("git add -- {}", Row(not_added)),
+    ("git add -- {}, then wtxtgit seal --staged", Row(sealed_before_it_was_added)),
     ("git add -- {}", Row(a_pending_text_without_its_wsum)),
     (
         "wtxtgit review {} shows all checkpoints, wtxtgit diff REV:PATH REV:PATH one",

@@ -21,6 +21,7 @@ from tests.e2e.sealed import (
     signed_ledger,
     text,
 )
+from tests.kit import Repo
 from wtxtgit.filter.content import examine, opaque_hash
 from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import Record
@@ -284,3 +285,39 @@ def test_the_ledger_of_another_commit_is_not_taken_for_its_own(chain: Sealed) ->
     chain.commit()
     assert_holds(chain)
     assert LEDGER != RAW
+
+
+class TestUnstaged:
+    """`seal --staged` where what was changed was not added."""
+
+    def test_it_is_told(self, chain: Sealed) -> None:
+        new = "new one.safetensors"
+        chain.write(MODEL, text(7.0))
+        chain.write(new, text(8.0))
+        chain.write("notes.txt", "1")
+        said = chain.seal()
+        assert "already sealed" in said.out
+        assert f"warning: not staged, so not sealed: {MODEL} '{new}'\n" in said.err
+        # Only what was named.
+        named = chain.seal(MODEL).err
+        assert f"not sealed: {MODEL}\n" in named
+        assert f"hint: git add -- {MODEL}, then wtxtgit seal --staged\n" in named
+        # Who adds one of them wants that one alone.
+        chain.add(MODEL)
+        assert "not staged" not in chain.seal().err
+        assert f"not sealed: '{new}'\n" in chain.seal().err
+        chain.add(new)
+        assert new in chain.seal().out
+        assert chain.seal().err == ""
+
+    def test_a_change_of_the_signers(self, chain: Sealed) -> None:
+        chain.call("signers", "add", "bob@example.com", "bob")
+        said = chain.seal().err
+        assert f"not sealed: {SIGNERS}\n" in said
+
+    def test_where_nothing_was_added(self, repo: Repo, driver: None, keys: None) -> None:
+        repo.track("*.safetensors")
+        repo.write(MODEL, checkpoint(1.0))
+        done = repo.wtxtgit("seal", "--staged", "--key", "alice")
+        assert done.stdout == b"nothing to seal: no checkpoint is in the index\n"
+        assert f"not staged, so not sealed: {MODEL}\n" in done.stderr.decode()

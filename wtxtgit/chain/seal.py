@@ -22,10 +22,14 @@ from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.errors import (
     UsageError,
 )
+from wtxtgit.filter.content import ContentCache
+from wtxtgit.filter.status import file_changes, tracked
+from wtxtgit.git import index
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.index import FileChange
 from wtxtgit.git.index_file import sweep
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.turn import turn
 from wtxtgit.model.ledger import (
     DELETED_BUILD,
@@ -33,6 +37,7 @@ from wtxtgit.model.ledger import (
     SIGNERS_PATH,
 )
 from wtxtgit.model.plain import JsonObject
+from wtxtgit.setup.diagnosis import arguments_here, listed
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.signing import SigningKey
 
@@ -127,9 +132,40 @@ def seal(
         outcomes, doubts = tuple(_outcome(plan) for plan in plans), tuple(work.contents.doubts)
         note = contents.opener.note() if "opener" in vars(contents) else None
         if signer is None:
+            if options.staged:
+                doubts += tuple(_doubts_of_unstaged(repo, paths, outcomes, threads, key_file))
             return SealReport(outcomes, doubts=doubts, note=note)
         of_key = tuple(_doubts_of_key(files, signer, {plan.path for plan in unsigned}))
         return SealReport(outcomes, keyid(signer.public_key), not of_key, (*doubts, *of_key), note)
+
+
+def _doubts_of_unstaged(
+    repo: Repository,
+    paths: Sequence[str],
+    outcomes: Sequence[Sealed],
+    threads: int | None,
+    key_file: Path | None,
+) -> Iterator[Doubt]:
+    """Yield a doubt if nothing was sealed because the changes were not added to the index.
+
+    Where `paths` are named, only changes of what they name count.
+    """
+    asked = [e for e in index.entries(repo) if e.path == SIGNERS_PATH] + tracked(repo)
+    with ContentCache(repo, key_file) as known:
+        changed = file_changes(repo, asked, known, threads).changes
+    unstaged = {path for path, change in changed.items() if change is not FileChange.DELETED}
+    if paths:
+        unstaged &= {outcome.path for outcome in outcomes}
+    else:
+        new = index.untracked_paths(repo)
+        drivers = repo.attributes(new, ("filter",))
+        unstaged |= {p for p in new if p == SIGNERS_PATH or drivers[p]["filter"] in FILTERS}
+    if unstaged:
+        found = sorted(unstaged)
+        yield Doubt(
+            f"not staged, so not sealed: {listed(found)}",
+            f"git add -- {arguments_here(repo, found)}, then wtxtgit seal --staged",
+        )
 
 
 def _doubts_of_key(

@@ -143,7 +143,7 @@ def tell_doubts(report: SealReport) -> None:
 def print_sealed(report: SealReport) -> None:
     """Print what was sealed, for people."""
     if not report.sealed:
-        print_line("nothing to seal: no checkpoint is tracked")
+        print_line("nothing to seal: no checkpoint is in the index")
     changed = [sealed for sealed in report.sealed if sealed.action != "unchanged"]
     for sealed in changed:
         shown = sealed.sha256_all.hex()[:HASH_SHOWN]
