@@ -84,6 +84,7 @@ NOT_FOLLOWED = {
         ": --public-key FILE or --signers FILE names one",
         "a later line can unset the attribute: PATTERN -filter",
         "git add -A -- .gitattributes, then git add --renormalize -- {}, then commit",
+        "git add --renormalize -- {}, then commit",
         "git checkout -- PATH drops the change and restores the file",
         "git config {} SIZE allows more",
         "git tag -s TAG makes one of HEAD",

@@ -147,6 +147,20 @@ def test_a_file_that_was_renamed_out_of_its_pattern_is_told(made: Repo, way: str
     assert made.clone("other").path.joinpath("a b.bin").read_bytes() == CONTENTS[A]
 
 
+@forms
+def test_uninstall_tells_of_texts_without_a_pattern(made: Repo) -> None:
+    """Git takes such files for unchanged, but a clone would have their texts."""
+    made.wtxtgit("untrack", "*.safetensors")
+    made.git("add", "-A", "--", ".gitattributes")
+    made.commit("hint not followed")
+    said = made.wtxtgit("uninstall").stderr
+    assert f"a checkout writes it: {A} '{B}'\n" in said.decode()
+    follow(made, hint_of(said))
+    made.commit("plain")
+    assert_plain(made)
+    assert made.wtxtgit("uninstall").stderr == b""
+
+
 def test_a_pattern_that_was_taken_back_alone_is_told_by_the_hook(made: Repo) -> None:
     made.wtxtgit("install", "--hooks")
     made.wtxtgit("untrack", "*.safetensors")

@@ -155,6 +155,19 @@ def test_pointers_of_git_lfs_are_no_content(tracked: Repo) -> None:
     assert "raw binary" not in said
 
 
+def test_files_that_git_lfs_keeps_are_counted(tracked: Repo) -> None:
+    assert checks(tracked)["lfs-pointer"].message == (
+        "no file that wtxtgit tracks is a git-lfs pointer"
+    )
+    lines = (tracked.path / ".gitattributes").read_text("utf-8")
+    tracked.write(".gitattributes", lines + "*.big filter=lfs diff=lfs merge=lfs -text\n")
+    for name in ("a.big", "b.big"):
+        tracked.add_raw(name, format_pointer(LfsObject("00" * 32, 5)))
+    check = checks(tracked)["lfs-pointer"]
+    assert check.level is Level.OK
+    assert check.message.startswith("git-lfs keeps 2 files here, which wtxtgit does not track")
+
+
 def test_paths_with_intent_to_add_are_no_raw_binaries(tracked: Repo) -> None:
     tracked.write("new.safetensors", MODEL)
     tracked.git("add", "-N", "--", "new.safetensors")

@@ -115,9 +115,14 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         print_line(f"removed the hook: {hook}")
     for key in done.settings:
         print_line(f"put back {key} of this repository")
-    if done.patterns:
-        from wtxtgit.setup.diagnosis import arguments
+    from wtxtgit.setup.diagnosis import arguments, arguments_here, listed
 
+    if done.texts:
+        warn(
+            f"git has the text of these files, and a checkout writes it: {listed(done.texts)}",
+            f"git add --renormalize -- {arguments_here(discover(), done.texts)}, then commit",
+        )
+    if done.patterns:
         warn(
             "files are still tracked here: without the filter, git checks them out as text, and "
             "reports them as changed when they are written",

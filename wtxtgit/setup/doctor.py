@@ -13,7 +13,7 @@ from functools import cache, partial
 from importlib import import_module, metadata
 
 from wtxtgit.containers import any_format, registry
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, counted
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import (
     FileStatus,
@@ -64,6 +64,8 @@ MODULES = {
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
+LFS_DRIVER = b"lfs"
+"""The filter of git-lfs in gitattributes files."""
 
 if sys.version_info < (3, 14):
     MODULES["backports.zstd"] = "backports.zstd"
@@ -365,7 +367,16 @@ def _pointers(repo: Repository, forms: StoredForms) -> CheckResult:
             f"{track.pull_hint(repo, pointers)}, then commit",
             paths=tuple(pointers),
         )
-    return CheckResult("lfs-pointer", Level.OK, "no tracked file is a git-lfs pointer")
+    others = [entry.path for entry in index.entries(repo) if entry.is_file]
+    drivers = repo.attributes(others, ("filter",))
+    if kept := sum(drivers[path]["filter"] == LFS_DRIVER for path in dict.fromkeys(others)):
+        return CheckResult(
+            "lfs-pointer",
+            Level.OK,
+            f"git-lfs keeps {counted(kept, 'file')} here, which wtxtgit does not track; "
+            f"wtxtgit migrate info shows what they would take as text",
+        )
+    return CheckResult("lfs-pointer", Level.OK, "no file that wtxtgit tracks is a git-lfs pointer")
 
 
 def _unfiltered(repo: Repository) -> CheckResult:

@@ -18,7 +18,7 @@ from pathlib import Path
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.checkout import UNNOTED, write_files
 from wtxtgit.filter.process import FilterSettings
-from wtxtgit.filter.status import filtered_alone, tracked
+from wtxtgit.filter.status import filtered_alone, tracked, unfiltered_texts
 from wtxtgit.git import index, index_file, run, staging, work_tree
 from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
@@ -62,7 +62,8 @@ class Uninstalled(JsonObject):
     """What uninstall removed; `foreign` are values set by others, which stay.
 
     `settings` are keys of this repository's config that doctor had set. `patterns` are those that
-    the repository still tracks although no filter is set up any more.
+    the repository still tracks although no filter is set up any more. `texts` are files that are
+    in the work tree while git has their text, which no pattern matches.
     """
 
     scope: str
@@ -71,6 +72,7 @@ class Uninstalled(JsonObject):
     hooks: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     patterns: tuple[bytes, ...] = ()
+    texts: tuple[bytes, ...] = ()
 
 
 def install(
@@ -119,8 +121,8 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
     removed = hooks.uninstall(repo) if repo else ()
     undone = sizes.put_back(cwd=repo.home) if repo else ()
     names = tuple(map(os.fspath, removed))
-    left = _tracked_still(repo) if repo and not repo.is_bare else ()
-    return Uninstalled(scope, changed.keys, changed.foreign, names, undone, left)
+    left, texts = _left_behind(repo) if repo and not repo.is_bare else ((), ())
+    return Uninstalled(scope, changed.keys, changed.foreign, names, undone, left, texts)
 
 
 def _refresh(repo: Repository) -> None:
@@ -134,13 +136,21 @@ def _refresh(repo: Repository) -> None:
         repo.call(*refresh, ok=(0, 1, 128))
 
 
-def _tracked_still(repo: Repository) -> tuple[bytes, ...]:
-    """Return the patterns that a repository tracks, if no filter is set up; otherwise nothing."""
+def _left_behind(repo: Repository) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return the patterns that a repository tracks, and the files of which git has a text although
+    no pattern matches them; nothing if a filter is still set up.
+    """
     known = Config(repo.home)
     if known.get("filter.wtxt.process") or known.get("filter.wtxt.clean"):
-        return ()
+        return (), ()
     patterns = track.list_patterns(repo).patterns
-    return tuple(dict.fromkeys(pattern.pattern for pattern in patterns))
+    heads = (
+        (entry.path, work_tree.file_head(repo.file(entry.path)))
+        for entry in unfiltered_texts(repo, index.entries(repo))
+    )
+    # If a text is in the work tree, everybody sees what git has.
+    texts = tuple(path for path, head in heads if head is not None and not grammar.is_text(head))
+    return tuple(dict.fromkeys(pattern.pattern for pattern in patterns)), texts
 
 
 def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmudged:
