@@ -72,16 +72,8 @@ class WtxtgitError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         # What is quoted may come out of a file, and be as long as the file.
         self.message = clipped(message, MAX_MESSAGE)
-        self.hint: str | None = None
-        super().__init__(self.message)
-        if hint is not None:
-            self.suggest(hint)
-
-    def suggest(self, hint: str) -> None:
-        """Give an error without a hint one."""
         self.hint = hint
-        # Tracebacks and notebooks show it; the command line prints it itself.
-        self.add_note(f"hint: {hint}")
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return self.message

@@ -13,7 +13,7 @@ import pytest
 
 import wtxtgit
 from tests.kit import Repo
-from wtxtgit.errors import CheckError, InputError, TextError, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError, UsageError
 
 ARRAYS = {"layers.0.weight": np.ones((2, 3), "f4"), "layers.0.bias": np.zeros(3, "f4")}
 
@@ -55,6 +55,14 @@ def test_content_is_no_path(of: str, folder: Path) -> None:
             getattr(wtxtgit, of)(given, *more)
         if isinstance(given, bytes | bytearray):
             assert refused.value.hint == "wtxtgit.loads takes the content of a file"
+
+
+@pytest.mark.parametrize("of", [wtxtgit.load, wtxtgit.open, wtxtgit.verify])
+def test_a_path_that_the_system_refuses(of: Any) -> None:
+    """As it also refuses one in a folder that may not be entered."""
+    for name in ("a" * 300, "a/" * 3000):
+        with pytest.raises((InputError, EnvironmentFailure)):
+            of(name)
 
 
 def test_a_path_is_no_content() -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.cluster.stores import HTTP, USER, http_store
 from tests.docs.pages import tables
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import read
-from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, InputError, RemoteUnavailable, WtxtgitError
 from wtxtgit.io.spool import IN_MEMORY
 from wtxtgit.io.view import write_all
 from wtxtgit.remotes import urls
@@ -149,6 +150,23 @@ class TestReading:
         assert type(error) is InputError
         assert error.message.endswith("/gone: no such file")
         assert refused("file:///gone/x").exit_code == 3
+
+    def test_a_server_that_does_not_answer(self) -> None:
+        """Which says nothing about the file."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        error = refused(f"http://127.0.0.1:{port}/x")
+        assert type(error) is RemoteUnavailable
+        assert error.message == f"http://127.0.0.1:{port}/x: can't be reached: ClientConnectorError"
+
+    def test_a_package_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lacking(*_: object, **__: object) -> None:
+            raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
+
+        monkeypatch.setattr("fsspec.core.url_to_fs", lacking)
+        error = refused("http://127.0.0.1:1/x")
+        assert error.message == "http://127.0.0.1:1/x: reading it needs aiohttp"
+        assert error.hint == "pip install 'wtxtgit[dask]'"
 
     def test_without_the_password(self, url: str) -> None:
         error = refused(url.replace(USER, "user:other") + "/file")

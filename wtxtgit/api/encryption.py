@@ -15,11 +15,13 @@ from wtxtgit.checkpoint.encrypt import (
 )
 from wtxtgit.checkpoint.encrypted import read_identities
 from wtxtgit.errors import UsageError
+from wtxtgit.model.named_arrays import with_hints
 from wtxtgit.trust.age import identities as age_identities
 from wtxtgit.trust.age.identities import AgeIdentity, Passphrase
 from wtxtgit.trust.keyring import checked_passphrase
 
 
+@with_hints
 def encrypt(
     source: File,
     out: File | None = None,
@@ -58,6 +60,7 @@ def encrypt(
     return b"".join(written) if out is None else None
 
 
+@with_hints
 def decrypt(
     source: File,
     out: File | None = None,

@@ -39,6 +39,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
 from wtxtgit.model.findings import total
+from wtxtgit.model.named_arrays import with_hints
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 from wtxtgit.remotes.urls import GIT, is_url, shown_url
 from wtxtgit.tensors.program_arrays import given_arrays, snapshot_from
@@ -64,6 +65,7 @@ _KEY = 32
 _MOST_PARITY = 254
 
 
+@with_hints
 def dump(
     arrays: Mapping[Any, Any],
     path: File,
@@ -137,6 +139,7 @@ def dump(
     write_output(Path(path), writer.write_file)
 
 
+@with_hints
 def dumps(
     arrays: Mapping[Any, Any],
     *,
@@ -154,6 +157,7 @@ def dumps(
     return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
 
+@with_hints
 def load(
     path: File,
     *,
@@ -196,6 +200,7 @@ def load(
     return _loaded(name, data, opener, payload, wsum, hmac_key, public_keys, options, threads)
 
 
+@with_hints
 def loads(
     content: Buffer,
     *,
@@ -216,6 +221,7 @@ def loads(
     return _loaded(name, data, _no_member, payload, wsum, hmac_key, public_keys, options, threads)
 
 
+@with_hints
 def open(  # noqa: A001 - the name that json, gzip... have
     path: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> LazySnapshot | LazyTensors:
@@ -252,6 +258,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
     return tensors
 
 
+@with_hints
 def cat(
     path: File, name: str, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> bytes:
@@ -273,7 +280,7 @@ def cat(
     if known is not None and known.tar_index is not None:
         hit = taridx.find(target, name, taridx.folder_of(target))
         for said in hit.warnings:
-            warn(said, stacklevel=2)
+            warn(said, stacklevel=3)
         return bytes(hit.data)
     options = ReadOptions(decryption_key=_key(decryption_key))
     with catting.opened(target, [name], options, threads=threads) as (found,):
@@ -284,6 +291,7 @@ def cat(
         return json.dumps(found.value).encode()
 
 
+@with_hints
 def finalize(
     path: File,
     *,
@@ -307,6 +315,7 @@ def finalize(
     return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
 
 
+@with_hints
 def verify(
     path: File,
     *,
@@ -345,6 +354,7 @@ def verify(
     return verify_data(name, data, asked, threads=threads)
 
 
+@with_hints
 def diff(
     before: File, after: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> DiffReport:
@@ -359,6 +369,7 @@ def diff(
     return compared(resolved_path(before), resolved_path(after), options, threads=threads)
 
 
+@with_hints
 def convert(
     source: File,
     out: File,
@@ -405,6 +416,7 @@ def convert(
     )
 
 
+@with_hints
 def salvage(
     path: File, out: File | None = None, *, hmac_key: bytes | None = None
 ) -> ContainerRecovery:
@@ -546,8 +558,8 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",
         DamageWarning,
-        # Two frames up to the caller: this function and `open`.
-        stacklevel=3,
+        # Three frames up to the caller: this function, `open`, and what gives errors their hints.
+        stacklevel=4,
     )
 
 

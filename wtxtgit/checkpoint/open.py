@@ -184,7 +184,8 @@ def read_checkpoint(
 
 
 def _is_folder(target: str, place: TargetPlace) -> bool:
-    return is_file(target, place) and place.file(target).is_dir()
+    # Not Path.is_dir, which raises where a folder above may not be entered; reading says why.
+    return is_file(target, place) and os.path.isdir(place.file(target))  # noqa: PTH112
 
 
 def folder_names(target: str, place: TargetPlace = HERE) -> list[str] | None:

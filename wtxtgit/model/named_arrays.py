@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import wraps
 from itertools import islice
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
-from wtxtgit.errors import MAX_NAME, clipped, counted, escaped
+from wtxtgit.errors import MAX_NAME, WtxtgitError, clipped, counted, escaped
 
 
 class Shaped(Protocol):
@@ -21,6 +22,8 @@ class Shaped(Protocol):
 
 
 _T = TypeVar("_T", bound=Shaped)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _GUESSES = 3
 _MOST_GUESSED = 20_000
 _MOST_NAME = 256
@@ -36,6 +39,25 @@ def near_names(name: str, names: Iterable[str]) -> list[str]:
     inside = [other for other in listed if name and name.lower() in other.lower()]
     guesses = (inside or get_close_matches(name[:_MOST_NAME], listed, _GUESSES))[:_GUESSES]
     return [escaped(clipped(guess, MAX_NAME)) for guess in guesses]
+
+
+def with_hints(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add the hints of errors to them as notes, which tracebacks and notebooks show.
+
+    It is for what programs call; the command line prints hints itself.
+    """
+
+    @wraps(function)
+    def noted(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except WtxtgitError as error:
+            # One of these functions may call another.
+            if error.hint is not None and not getattr(error, "__notes__", None):
+                error.add_note(f"hint: {error.hint}")
+            raise
+
+    return noted
 
 
 class NamedArrays(Mapping[str, _T]):

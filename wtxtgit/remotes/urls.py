@@ -238,10 +238,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise EnvironmentFailure(
-            f"{shown_url(url)}: reading URLs needs fsspec",
-            hint="pip install 'wtxtgit[dask]'",
-        ) from None
+        raise _needs(url, "fsspec") from None
     try:
         fs, path = url_to_fs(url, **(_patient() if url.startswith(("http://", "https://")) else {}))
     except ValueError:
@@ -249,9 +246,16 @@ def _opened(url: str) -> tuple[Any, str]:
             f"{shown_url(url)}: no fsspec package for such URLs is installed"
         ) from None
     except ImportError as error:
+        if error.name == "aiohttp":
+            raise _needs(url, "aiohttp") from None
         # The message names the missing package.
         raise EnvironmentFailure(f"{shown_url(url)}: {phrase(str(error))}") from None
     return fs, str(path)
+
+
+def _needs(url: str, package: str) -> EnvironmentFailure:
+    message = f"{shown_url(url)}: reading it needs {package}"
+    return EnvironmentFailure(message, hint="pip install 'wtxtgit[dask]'")
 
 
 def _patient() -> dict[str, Any]:
@@ -338,7 +342,12 @@ def _failures(url: str, missing: type[WtxtgitError] = InputError) -> Iterator[No
         yield
     except WtxtgitError:
         raise
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        # fsspec's HTTP calls every failure so, and chains what happened.
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+            why = type(cause).__name__
+            raise RemoteUnavailable(f"{shown_url(url)}: can't be reached: {why}") from None
         raise missing(f"{shown_url(url)}: no such file") from None
     except MemoryError:
         raise

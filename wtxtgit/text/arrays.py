@@ -31,7 +31,7 @@ from wtxtgit.model.array import (
     rows_for,
 )
 from wtxtgit.model.findings import Problem
-from wtxtgit.model.named_arrays import NamedArrays, OpenFile
+from wtxtgit.model.named_arrays import NamedArrays, OpenFile, with_hints
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
@@ -103,6 +103,7 @@ class LazyRows:
             raise ValueError("decoding an array always copies")
         return np.asarray(self[...], dtype=dtype)
 
+    @with_hints
     def __getitem__(self, key: Any) -> Any:
         first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         # A bool is an int in Python, but numpy takes it as a mask of the whole array.

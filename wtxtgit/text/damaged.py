@@ -98,7 +98,7 @@ def chunks_of(text: ByteView, array: ArrayIndex, first: int, end: int) -> Iterat
             (raw,) = checked_bytes(text, [Block(array, ix, 1, array.size_of(ix))])
         except TextError as error:
             if error.hint is None:
-                error.suggest(HINT)
+                error.hint = HINT
             raise
         hashed(whole, [raw])
         yield raw
