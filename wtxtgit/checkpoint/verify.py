@@ -269,7 +269,7 @@ def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
     # The signatures of a ledger's records are checked one by one.
     is_signed = verdict.format == LEDGER or verdict.signature == "valid"
     if asked.require_signed and not is_signed:
-        yield Problem("signature", "a signature is required, but only texts can have one")
+        yield Problem("signature", "a signature is required, and the file has no valid one")
     is_told_of_key = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
     if asked.hmac_key is not None and not (asked.allow_unauthenticated or is_told_of_key):
         yield Problem("hmac", "a key was given, but this file has no hmac")

@@ -1,9 +1,9 @@
 """ed25519 signatures in FOLD files: `trust_block` of the index, `signature` of its metadata.
 
-Both sign canonical JSON: sorted keys, ASCII-escaped, no spaces. The block contains the hashes of
-the metadata and of the rest of the index, and so covers all chunks. The other one is made before a
-file is written, and covers only what the program says of the model. Spec: `docs/spec/fold.md`,
-"Signatures".
+Both sign canonical JSON: sorted keys, no spaces. The original writer escapes what is not ASCII in
+the block, but not in the metadata. The block contains the hashes of the metadata and of the rest of
+the index, and so covers all chunks. The other one is made before a file is written, and covers only
+what the program says of the model. Spec: `docs/spec/fold.md`, "Signatures".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
@@ -62,7 +62,9 @@ def _trust_block(fold: Fold, options: ReadOptions, findings: Findings) -> bool |
     rest = {k: v for k, v in fold.index.items() if k not in (TRUST_BLOCK, METADATA)}
     signed = {"metadata_hash": fold.index.get(METADATA), "index_hash": rest}
     changed = [
-        key for key, value in signed.items() if not _is_hash_of(block.get(key), value, options)
+        key
+        for key, value in signed.items()
+        if not _is_hash_of(block.get(key), _canonical(value), options)
     ]
     message = _canonical({key: value for key, value in block.items() if key != SIGNATURE})
     return _judged(
@@ -82,7 +84,10 @@ def _metadata(fold: Fold, options: ReadOptions, findings: Findings) -> bool | No
     signature = metadata.get(SIGNATURE) if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(signature, dict):
         return None
-    payload = {key: value for key, value in metadata.items() if key not in _AFTER_SIGNING}
+    payload = _canonical(
+        {key: value for key, value in metadata.items() if key not in _AFTER_SIGNING},
+        escaped=False,
+    )
     why = None
     if not _is_hash_of(signature.get("payload_sha256"), payload, options):
         why = "payload_sha256 in metadata.signature does not match the metadata"
@@ -91,20 +96,18 @@ def _metadata(fold: Fold, options: ReadOptions, findings: Findings) -> bool | No
         fold.index_start,
         signature.get("algorithm"),
         signature.get("value"),
-        tuple(_messages(payload)),
+        () if payload is None else tuple(_messages(payload)),
         why,
         options,
         findings,
     )
 
 
-def _messages(payload: Mapping[str, object]) -> Iterator[bytes]:
+def _messages(payload: bytes) -> Iterator[bytes]:
     """Yield the equivalent messages that a signature of metadata may cover."""
-    canonical = _canonical(payload)
-    if canonical is not None:
-        digest = hashlib.sha256(canonical)
-        yield from (canonical, f"sha256:{digest.hexdigest()}".encode())
-        yield from (digest.hexdigest().encode(), digest.digest())
+    digest = hashlib.sha256(payload)
+    yield from (payload, f"sha256:{digest.hexdigest()}".encode())
+    yield from (digest.hexdigest().encode(), digest.digest())
 
 
 def _judged(
@@ -146,16 +149,18 @@ def _is_signed(value: object, messages: Sequence[bytes], options: ReadOptions) -
     return False
 
 
-def _is_hash_of(stored: object, value: object, options: ReadOptions) -> bool:
-    canonical, wanted = _canonical(value), parse_hash(stored)
+def _is_hash_of(stored: object, canonical: bytes | None, options: ReadOptions) -> bool:
+    wanted = parse_hash(stored)
     if canonical is None or wanted is None:
         return False
     # An HMAC can't be checked without its key: the signature covers it all the same.
     return wanted.holds(hashlib.sha256(canonical).hexdigest(), options.integrity_key) is not False
 
 
-def _canonical(value: object) -> bytes | None:
+def _canonical(value: object, *, escaped: bool = True) -> bytes | None:
+    """Return a value as JSON, None if it can't be; without `escaped`, non-ASCII is UTF-8."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        text = json.dumps(value, ensure_ascii=escaped, sort_keys=True, separators=(",", ":"))
+        return text.encode()
     except (TypeError, ValueError, RecursionError):
         return None
