@@ -157,6 +157,7 @@ def test_what_is_to_be_copied_is_not_folded(monkeypatch: pytest.MonkeyPatch, wid
 
 
 def test_a_bar_makes_room_for_one_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "_PATIENCE", -1)
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)

@@ -33,6 +33,8 @@ from pathlib import Path
 # A script, which has its own folder on the path no more than the package that it belongs to.
 _REFUSALS = runpy.run_path(str(Path(__file__).with_name("refusals.py")))
 REFUSED, refuse = _REFUSALS["REFUSED"], _REFUSALS["refuse"]
+HURRIED = "WTXTGIT_TEST_HURRIED"
+"""The variable that has forked commands show their progress at once, not after a second."""
 _MOST = 253
 """Descriptors in one message."""
 _OWN = 512
@@ -248,6 +250,8 @@ def _become(request: Request, executable: str) -> None:
     os.getppid = lambda: request.parent
     for kind in os.environ.get(REFUSED, "").split():
         refuse(kind)
+    if os.environ.get(HURRIED):
+        import_module("wtxtgit.cli.output")._PATIENCE = -1
     sys.executable = executable
     sys.argv = [os.fsdecode(word) for word in request.arguments]
     wanted = os.environ.get("PYTHONWARNINGS")

@@ -17,6 +17,7 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, TEXT_SUFFIX
 from wtxtgit.report.check import CheckReport
 
@@ -48,12 +49,14 @@ def check(
     request: CheckRequest,
     processes: Callable[[], int],
     key_file: Path | None = None,
+    progress: Progress | None = None,
 ) -> CheckReport:
     """Check the index as the commit that is about to be made.
 
     `processes` gives how many processes at most read large blobs. Facts that `filter.content`
-    cached under the secret in `key_file` are reused. Raises EnvironmentFailure for a trust root
-    that does not exist, and KeyFileError for one that is an unreadable file.
+    cached under the secret in `key_file` are reused. `progress` gets counts of bytes of blobs that
+    were read. Raises EnvironmentFailure for a trust root that does not exist, and KeyFileError for
+    one that is an unreadable file.
     """
     repo = head.repo
     parents = parents_of_next(head, request.merged)
@@ -87,7 +90,7 @@ def check(
             identities=request.identities,
         )
         kept = KeptStates(repo, key_file)
-        return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept)
+        return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept, progress)
 
 
 def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:

@@ -36,6 +36,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.git.turn import turn
 from wtxtgit.git.work_tree import file_is_blob
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.prune import PrunedCommit, PruneReport
@@ -83,12 +84,14 @@ def prune(
     options: PruneOptions,
     facts: Facts,
     keys: Callable[[], Sequence[SigningKey]] | None,
+    progress: Progress | None = None,
 ) -> AuditReport | PruneReport:
     """Prune a branch, sealed with the keys that `keys` returns; if it is None only report the plan.
 
-    Returns the audit if it failed, else what was done or would be done. Whenever this raises no ref
-    has moved: CheckError for what can't be proved, TrustError for too few keys, EnvironmentFailure
-    and UsageError for a repository that is not in a state to be pruned.
+    `progress` gets counts of bytes of blobs that audits read. Returns the audit if it failed, else
+    what was done or would be done. Whenever this raises no ref has moved: CheckError for what can't
+    be proved, TrustError for too few keys, EnvironmentFailure and UsageError for a repository that
+    is not in a state to be pruned.
     """
     history.refuse_altered(repo)
     ref = _branch(repo, options)
@@ -98,7 +101,7 @@ def prune(
         _take_back(repo, ref.commit)
         follows = work_tree.check(repo, [ref.name])
     request = AuditRequest(ref.commit, trust_root=options.trust_root, require_signed=True)
-    audited = audit(repo, request, facts)
+    audited = audit(repo, request, facts, progress=progress)
     if not audited.ok:
         return audited
     everything = first_parents(repo, ref.commit)
@@ -115,7 +118,7 @@ def prune(
         _refuse_in_the_way(repo, ref.commit)
     new, blobs = _written(repo, kept, {PRUNED: content, PRUNED_LEDGER: ledger})
     ids = {commit.oid: oid for commit, oid in zip(kept, new, strict=True)}
-    proved = prove_audited(repo, ref.commit, new[-1], facts)
+    proved = prove_audited(repo, ref.commit, new[-1], facts, progress)
     if isinstance(proved, AuditReport):
         return proved
     moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, tags, ids)]

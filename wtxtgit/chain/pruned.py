@@ -20,6 +20,7 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, extends
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.prune import ForgottenDeletion, PruneProof
@@ -74,19 +75,26 @@ def first_parents(repo: Repository, tip: str) -> list[Commit]:
 
 
 def prove(
-    repo: Repository, old: str, new: str, trust_root: str, facts: Facts
+    repo: Repository,
+    old: str,
+    new: str,
+    trust_root: str,
+    facts: Facts,
+    progress: Progress | None = None,
 ) -> AuditReport | PruneProof:
     """Prove that the history of `new` is that of `old` pruned; both are revisions.
 
-    Returns the audit if it failed, else what was proved. Raises CheckError if the content differs,
-    TrustError if too few have signed the record, and as `audit` does.
+    `progress` gets counts of bytes of blobs that audits read. Returns the audit if it failed, else
+    what was proved. Raises CheckError if the content differs, TrustError if too few have signed the
+    record, and as `audit` does.
     """
     old, tip = commit_of(repo, old), commit_of(repo, new)
     # 1.
-    audited = audit(repo, AuditRequest(old, trust_root=trust_root, require_signed=True), facts)
+    request = AuditRequest(old, trust_root=trust_root, require_signed=True)
+    audited = audit(repo, request, facts, progress=progress)
     if not audited.ok:
         return audited
-    proof = prove_audited(repo, old, tip, facts)
+    proof = prove_audited(repo, old, tip, facts, progress)
     if isinstance(proof, AuditReport):
         return proof
     line = [commit.oid for commit in first_parents(repo, old)]
@@ -130,7 +138,9 @@ def forgotten(
         return tuple(sorted(found, key=lambda one: (one.path, one.gen)))
 
 
-def prove_audited(repo: Repository, old: str, tip: str, facts: Facts) -> AuditReport | PruneProof:
+def prove_audited(
+    repo: Repository, old: str, tip: str, facts: Facts, progress: Progress | None = None
+) -> AuditReport | PruneProof:
     """Check rules 2 to 9, where the audit of the old history has passed; `old` and `tip` are
     ids.
     """
@@ -160,7 +170,8 @@ def prove_audited(repo: Repository, old: str, tip: str, facts: Facts) -> AuditRe
         for was, now in zip(record.kept, new, strict=True):
             _compare(commits, trees, was, now, sealed)
     # 9.
-    audited = audit(repo, AuditRequest(tip, trust_root=root, require_signed=True), facts)
+    request = AuditRequest(tip, trust_root=root, require_signed=True)
+    audited = audit(repo, request, facts, progress=progress)
     if not audited.ok:
         return audited
     return PruneProof(root, old, len(record.kept), signers)

@@ -24,7 +24,7 @@ from wtxtgit.git.blobs import BlobReader, TooLarge, sizes
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.model.array import PayloadSource
 from wtxtgit.model.findings import Problem
@@ -309,11 +309,14 @@ class Facts:
                 if facts.opaque is not None or not (oid in opaque or facts.stands_for_itself)
             }
             missing = [(oid, oid in opaque) for oid in wanted if oid not in facts_by_oid]
+            if progress is not None:
+                expect(progress, self._bytes(missing), len(missing))
             for oid, facts in self._examined(missing):
                 facts_by_oid[oid] = facts
                 known.put_facts({oid: facts})
                 if progress is not None:
                     progress(facts.size)
+                finish_file(progress)
         return facts_by_oid
 
     def _examined(self, blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:

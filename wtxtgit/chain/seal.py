@@ -31,6 +31,7 @@ from wtxtgit.git.index import FileChange
 from wtxtgit.git.index_file import sweep
 from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.turn import turn
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import (
     DELETED_BUILD,
     LEDGER_SUFFIX,
@@ -88,11 +89,13 @@ def seal(
     *,
     threads: int | None = None,
     key_file: Path | None = None,
+    progress: Progress | None = None,
 ) -> SealReport:
     """Seal artifacts: those at `paths` (files or folders, relative to this folder), or all.
 
     `key` returns the signing key, and is called only if there is something to sign. Trust states
-    are cached under the secret in `key_file`, see `chain.state_cache`. Raises CheckError for what
+    are cached under the secret in `key_file`, see `chain.state_cache`. `progress` gets counts of
+    bytes of files that were read. Raises CheckError for what
     can't be sealed (raw or damaged contents, ledgers that are invalid or differ between index and
     work tree), InputError for paths that are no artifacts, UsageError for a key that can't cosign,
     and TrustError for a native text's own signature that its key did not make, for a key that can't
@@ -116,7 +119,7 @@ def seal(
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
 
-        contents = ContentReader(files, threads, identities=options.identities)
+        contents = ContentReader(files, threads, identities=options.identities, progress=progress)
         work = SealPlanner(files, options, contents, before)
         plans = list(work.plans(paths))
         unsigned = [plan for plan in plans if plan.numbers]

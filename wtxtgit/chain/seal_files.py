@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,13 +23,14 @@ from wtxtgit.filter.content import (
     examine,
     with_wsum,
 )
-from wtxtgit.git import history, index, staging
+from wtxtgit.git import history, index, staging, work_tree
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader, blob_id
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX, Ledger, extends
@@ -217,6 +218,13 @@ class SealedFiles:
             return spooled(self.blobs.chunks(entry.oid)) if entry.is_file else None
         file = self.repo.file(path)
         return view_file(file) if file.is_file() and not file.is_symlink() else None
+
+    def size(self, path: bytes) -> int:
+        """Return the size of an artifact's content in bytes; 0 if there is no file."""
+        if not self.is_staged:
+            return work_tree.file_size(self.repo.file(path)) or 0
+        entry = self.entries.get(path)
+        return self.blobs.size(entry.oid) if entry is not None and entry.is_file else 0
 
     def wsum(self, path: bytes) -> bytes | None:
         """Return the WSUM beside an artifact, from the index or work tree; None if there is
@@ -441,6 +449,8 @@ class ContentReader:
     threads: int | None
     doubts: list[Doubt] = field(default_factory=list)
     identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
+    progress: Progress | None = None
+    """Gets counts of bytes of files that were read."""
 
     @cached_property
     def opener(self) -> EncryptedTexts:
@@ -448,6 +458,16 @@ class ContentReader:
         from wtxtgit.checkpoint.encrypted import EncryptedTexts
 
         return EncryptedTexts(self.identities)
+
+    def of_all(self, paths: Collection[bytes]) -> Iterator[tuple[bytes, SealedContent | None]]:
+        """Yield the contents to be sealed, by path; those that are not there as None."""
+        sizes = {path: self.files.size(path) for path in paths}
+        expect(self.progress, sum(sizes.values()), len(sizes))
+        for path in paths:
+            yield path, self.of(path)
+            if self.progress is not None:
+                self.progress(sizes[path])
+            finish_file(self.progress)
 
     def of(self, path: bytes) -> SealedContent | None:
         """Return the content to be sealed at a path; None if nothing is there."""

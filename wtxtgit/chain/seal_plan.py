@@ -144,7 +144,7 @@ class SealPlanner:
             yield from self._countersigned(paths)
             return
         chosen = self._choose(paths)
-        contents = {path: content for path in chosen if (content := self.contents.of(path))}
+        contents = {path: content for path, content in self.contents.of_all(chosen) if content}
         # Cosigning appends nothing, so it can't move a ledger.
         if not self._options.cosign:
             self._taken = self._take_along(contents)

@@ -32,6 +32,7 @@ from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.io.files import shown_path
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX
 from wtxtgit.report.audit import DetachedTexts, Finding, Severity, as_errors
 from wtxtgit.report.check import (
@@ -82,8 +83,9 @@ def judge_staged(
     snapshots: CommitFilesReader,
     facts: Facts,
     kept: KeptStates,
+    progress: Progress | None = None,
 ) -> CheckReport:
-    """Judge a commit about to be made; raises as `check.check` does."""
+    """Judge a commit about to be made; `progress` and what is raised are as for `check.check`."""
     with BlobReader(repo) as blobs:
         reader = ChainReader(blobs)
         notes = []
@@ -101,7 +103,7 @@ def judge_staged(
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
             )
-        return _CheckWork(repo, staged, walk, facts).report(notes)
+        return _CheckWork(repo, staged, walk, facts, progress).report(notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class _CheckWork:
     _staged: StagedCommit
     _walk: Walk
     _facts_of: Facts
+    _progress: Progress | None
 
     def __post_init__(self) -> None:
         self._facts: dict[str, ArtifactFacts] = {}
@@ -257,13 +260,13 @@ class _CheckWork:
             for oid in files.blobs.values()
             if oid not in self._facts or (oid in opaque and self._facts[oid].opaque is None)
         }
-        self._facts |= self._facts_of.of(wanted, opaque=opaque)
+        self._facts |= self._facts_of.of(wanted, self._progress, opaque=opaque)
         return self._facts
 
     def _judge_texts(self, after: TrustFacts) -> Iterator[Finding]:
         """Verify native texts, each with the WSUM beside it."""
         texts = [entry for entry in self._staged.texts if not is_encrypted(entry.path)]
-        facts = self._facts_of.of(entry.oid for entry in texts)
+        facts = self._facts_of.of((entry.oid for entry in texts), self._progress)
         self._of_texts = facts
         for entry in texts:
             known = facts[entry.oid]

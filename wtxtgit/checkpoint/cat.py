@@ -19,7 +19,7 @@ from wtxtgit.checkpoint.open import read_checkpoint, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import MAX_NAME, FormatError, InputError, UsageError, clipped
 from wtxtgit.io.files import named, shown
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
 from wtxtgit.model.named_arrays import near_names
 from wtxtgit.model.tensor import NamedPart, ReadOptions, Tensor
@@ -72,10 +72,13 @@ def opened(
         yield [finder.find(name) for name in dict.fromkeys(names)]
 
 
-def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> None:
+def write_tensors(
+    out: Path, found: Sequence[Named], options: ReadOptions, progress: Progress | None = None
+) -> None:
     """Write tensors as a file of the format that its ending names.
 
-    Raises as `convert` does, and UsageError for anything but a tensor.
+    `progress` gets counts of their bytes, as they are read and as they are read again. Raises as
+    `convert` does, and UsageError for anything but a tensor.
     """
     sources = []
     for one in found:
@@ -91,9 +94,17 @@ def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> No
             "dtypes of numbers"
         )
         raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
-    wanted = convert.digests(fitted.sources)
-    inline_data = target.lists_only
-    convert.write_file(out, fitted.sources, fitted.tags, wanted, options, inline_data=inline_data)
+    expect(progress, 2 * sum(source.nbytes for source in fitted.sources))
+    wanted = convert.digests(fitted.sources, progress)
+    convert.write_file(
+        out,
+        fitted.sources,
+        fitted.tags,
+        wanted,
+        options,
+        inline_data=target.lists_only,
+        progress=progress,
+    )
 
 
 class _Finder:

@@ -108,6 +108,11 @@ class Side:
             return self.text.size
         return len(self.data)
 
+    @property
+    def to_read(self) -> int:
+        """About how many bytes are counted while all of it is read: a text is decoded first."""
+        return self.size if self.text is None else 2 * self.text.size
+
 
 def open_side(
     name: str,

@@ -33,7 +33,7 @@ from wtxtgit.errors import (
     counted,
 )
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
 from wtxtgit.model.array import bounded_product
@@ -262,6 +262,9 @@ def convert(
         dropped = [what for what in dropped if what not in description.untold]
     else:
         dropped += without
+    # What is written is read again.
+    has_bytes = inline_data or not target.lists_only
+    expect(progress, (1 + has_bytes) * sum(source.nbytes for source in sources))
     wanted = digests(sources, progress)
     # A shard holds whole tensors, so a single one may exceed the limit.
     if set_writer is not None and max_shard is not None:
@@ -270,10 +273,19 @@ def convert(
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = write_set(out, set_writer, sources, values, max_shard, wanted, options, asked)
+        files = write_set(
+            out, set_writer, sources, values, max_shard, wanted, options, asked, progress
+        )
     else:
         dropped[:0] = write_file(
-            out, sources, values, wanted, options, inline_data=inline_data, asked=asked
+            out,
+            sources,
+            values,
+            wanted,
+            options,
+            inline_data=inline_data,
+            asked=asked,
+            progress=progress,
         )
         files = [out]
     return Conversion(
@@ -340,11 +352,13 @@ def write_file(
     *,
     inline_data: bool,
     asked: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Write tensors as a file, checked before it gets its name.
 
     Returns messages about what is left out. `wanted` describes the tensors, as returned by
-    `digests`. Raises UsageError, InputError and CheckError as `convert` does.
+    `digests`. `progress` gets counts of the written tensors' bytes. Raises UsageError, InputError
+    and CheckError as `convert` does.
     """
     target, writer = target_of(out)
     dropped = []
@@ -360,7 +374,7 @@ def write_file(
         dropped += [f"name {quoted(key)}" for key in wanted]
         (digest,) = wanted.values()
         wanted = {target.sole_name: digest}
-    _write(out, pieces, wanted if has_bytes else None, options)
+    _write(out, pieces, wanted if has_bytes else None, options, progress)
     return dropped
 
 
@@ -418,7 +432,11 @@ def refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter
 
 
 def _write(
-    out: Path, pieces: Iterable[Buffer], wanted: Digests | None, options: ReadOptions
+    out: Path,
+    pieces: Iterable[Buffer],
+    wanted: Digests | None,
+    options: ReadOptions,
+    progress: Progress | None,
 ) -> None:
     """Write a file, read it again, and give it its name if it is correct.
 
@@ -431,7 +449,8 @@ def _write(
         data = view_of(descriptor)
         refuse_errors(shown(out), data, options)
         if wanted is not None:
-            _prove(shown(out), any_format.describe(data, options), len(data), wanted, options)
+            description = any_format.describe(data, options)
+            _prove(shown(out), description, len(data), wanted, options, progress)
 
     write_output(out, write)
 
@@ -445,6 +464,7 @@ def write_set(
     wanted: Digests,
     options: ReadOptions,
     asked: Mapping[str, object],
+    progress: Progress | None = None,
 ) -> list[Path]:
     """Write the files of a set, read the set again, and move the files into place.
 
@@ -466,7 +486,7 @@ def write_set(
         for problem in any_format.check(data, options, open_member).errors:
             raise CheckError(f"{shown(out)}: the new file is not valid: {problem}")
         description = any_format.describe(data, options, open_member)
-        _prove(shown(out), description, len(data), wanted, options)
+        _prove(shown(out), description, len(data), wanted, options, progress)
         files = [out.with_name(file_name) for file_name in names]
         # The index is moved last: until then readers find the previous set.
         for file in files:
@@ -487,14 +507,19 @@ def _index_of(folder: Path, names: Sequence[str]) -> tuple[str, ByteView]:
 
 
 def _prove(
-    name: str, description: Description, size: int, wanted: Digests, options: ReadOptions
+    name: str,
+    description: Description,
+    size: int,
+    wanted: Digests,
+    options: ReadOptions,
+    progress: Progress | None,
 ) -> None:
     """Raise CheckError unless a file's tensors are the wanted ones."""
     sources = sources_of(name, description, options, size)
     chunk = common_chunk(description, sources)
     if chunk is not None and wanted.keys() != {source.name for source in sources}:
         sources = without_chunk(sources, chunk)
-    written = digests(sources)
+    written = digests(sources, progress)
     for key in {**wanted, **written}:
         if wanted.get(key) != written.get(key):
             raise CheckError(f"{name}: tensor {quoted(key)} would change")

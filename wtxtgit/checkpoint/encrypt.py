@@ -25,8 +25,8 @@ from wtxtgit.git import history, index
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import read_small, shown, view_file, write_output
-from wtxtgit.io.progress import Progress
-from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
+from wtxtgit.io.progress import Progress, expect, finish_file
+from wtxtgit.io.view import Buffer, ByteView, counted, mapped, pieces, write_all
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, RECIPIENTS_PATH
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes import urls
@@ -119,16 +119,18 @@ def encrypt_file(
     if data[: len(MAGIC)] == MAGIC:
         # Decrypting a text that does not verify would be of no use.
         checked_text(data, name, threads=threads, progress=progress)
-        text, warning = Cleaned(None, data).pieces, None
+        text, warning, size = Cleaned(None, data).pieces, None, data.nbytes
     else:
         cleaned = text_of(data, threads=threads, progress=progress)
         text, warning = cleaned.pieces, cleaned.reason
+        size = data.nbytes + (0 if cleaned.writer is None else cleaned.writer.size)
+    expect(progress, size)
     opening = (*keys, *(() if whom.passphrase is None else (whom.passphrase,)))
     if out is not None and not urls.is_url(str(out)) and os.path.lexists(out) and opening:
         there = view_file(Path(out))
         if _holds(there, text(), opening, out) and is_for(there, Path(out), whom, opening):
             return Encryption.UNCHANGED, warning
-    write_encrypted(text(), out, whom, write)
+    write_encrypted(counted(text(), progress), out, whom, write)
     return Encryption.ENCRYPTED, warning
 
 
@@ -213,25 +215,30 @@ def rekey(
     *,
     is_forced: bool = False,
     threads: int | None = None,
+    progress: Progress | None = None,
 ) -> RekeyReport:
     """Encrypt files again for other recipients; files that are for them already are left alone.
 
     `paths` default to the repository's encrypted texts. All are decrypted and verified before the
-    first is written. With `is_forced` all are encrypted again. Raises as `opened_text` does.
+    first is written. With `is_forced` all are encrypted again. `progress` gets counts of bytes that
+    were verified, and of texts that are encrypted. Raises as `opened_text` does.
     """
     chosen = list(paths) or _tracked()
+    expect(progress, None, len(chosen))
     opened: list[tuple[Path, ByteView | None]] = []
     for path in chosen:
         data = view_file(path)
         if not is_age(data):
             raise AgeError(f"{shown(path)}: not an age file")
-        text, _ = opened_text(data, keys, shown(path), threads=threads)
+        text, _ = opened_text(data, keys, shown(path), threads=threads, progress=progress)
         stays = not is_forced and is_for(data, path, whom, keys)
         opened.append((path, None if stays else text))
+    expect(progress, sum(again.nbytes for _, again in opened if again is not None))
     done = []
     for path, again in opened:
         if again is not None:
-            write_encrypted(pieces(again), path, whom)
+            write_encrypted(counted(pieces(again), progress), path, whom)
+        finish_file(progress)
         outcome = Encryption.UNCHANGED if again is None else Encryption.ENCRYPTED
         done.append(RekeyedFile(shown(os.path.relpath(path)), outcome))
     return RekeyReport(tuple(done))

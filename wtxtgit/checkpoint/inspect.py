@@ -13,7 +13,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, FormatError, InputError, counted
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Pages
 from wtxtgit.model.array import Extent
 from wtxtgit.model.findings import total
@@ -98,6 +98,7 @@ def _inspect_container(
     budget = ReadBudget.of(description, options, len(data))
     refused: list[str] = []
     listed = list(any_format.tensors(description, options, refused=refused))
+    expect(progress, sum(tensor.nbytes for tensor in listed if tensor.absent is None))
     drawn = largest(listed, pictured)
     facts = tuple(
         tensor_facts(
@@ -145,6 +146,7 @@ def _inspect_text(
         if report.ok:
             text = TextFile(target.name, target.data, pages, threads, until, index.payload)
         listed = list(native_tensors(index, layout))
+        expect(progress, sum(array.nbytes for array, _ in listed))
         drawn = largest([array for array, _ in listed], pictured)
         for number, (array, tensor) in enumerate(listed):
             values = shown = None

@@ -23,6 +23,7 @@ from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError, WtxtgitError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages, mapped, pieces, same_bytes, write_all
 from wtxtgit.model.array import Snapshot
@@ -112,16 +113,22 @@ class RecoveredText:
 
 
 def recover_text(
-    target: str, data: ByteView, given: Iterable[str] = (), *, threads: int | None = None
+    target: str,
+    data: ByteView,
+    given: Iterable[str] = (),
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> RecoveredText:
     """Recover the text `data`, which `target` names.
 
-    `given` are files, URLs and revisions to search first. Raises InputError if no line of a text is
-    left.
+    `given` are files, URLs and revisions to search first. `progress` gets counts of bytes that were
+    read of the text, and of those that were verified of what it became. Raises InputError if no
+    line of a text is left.
     """
     plain, changes = undone(data)
     at_hand = partial(other_copies.places, target, tuple(given), threads)
-    best = _recovered(target, data, plain, changes, at_hand, threads)
+    best = _recovered(target, data, plain, changes, at_hand, threads, progress)
     if best.text is not None:
         return best
     is_cut = transport.AROUND in changes
@@ -140,7 +147,7 @@ def recover_text(
         places = partial(_first_of, others, at_hand)
         # What turns out not to be a text has nothing to contribute.
         with contextlib.suppress(InputError):
-            done = _recovered(target, data, copy, (*changes, _COPIES), places, threads)
+            done = _recovered(target, data, copy, (*changes, _COPIES), places, threads, progress)
             if done.text is not None:
                 return done
             if (_kept(done), True) > most:
@@ -191,6 +198,7 @@ def _recovered(
     changes: tuple[str, ...],
     places: _Places,
     threads: int | None,
+    progress: Progress | None,
 ) -> RecoveredText:
     """Recover `plain`, which is `data` as it was before its transport.
 
@@ -203,19 +211,22 @@ def _recovered(
         whole, notes = ledgers.mended(bytes(plain))
         parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
+    expect(progress, plain.nbytes)
     try:
         recovery = recover_plain(plain, changes, heal, _sealed(target) | _finalized(target))
     except TextError as error:
         # In the output of a compressor no line can be found.
         why = str(error) if error.kind != "syntax" else f"{error}; {start_of(data)}"
         raise InputError(f"{opener.shown_name(target)}: {why}") from None
+    if progress is not None:
+        progress(plain.nbytes)
     text = verified = None
     if (snapshot := recovery.snapshot) is not None:
         text = spooled(_giving_up(data, text_of(snapshot)))
         if not is_detached(plain):
             # The text contains everything: very many arrays should not be in memory twice.
             recovery.snapshot = snapshot = None
-        verified = verify(text, threads=threads)
+        verified = verify(text, threads=threads, progress=progress)
         # What `verify` refuses is not whole; a layout may not fit, for example.
         if not verified.ok and any(p.kind != "pending" for p in verified.problems):
             text = None

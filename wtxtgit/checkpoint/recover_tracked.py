@@ -15,12 +15,18 @@ from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.index import FileChange
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import mapped
 from wtxtgit.text.recovery.pieces import ChunkState
 
 
 def put_back(
-    repo: Repository, path: bytes, given: Iterable[str] = (), *, threads: int | None = None
+    repo: Repository,
+    path: bytes,
+    given: Iterable[str] = (),
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> RecoveredText:
     """Recover the text that the index has at a path, and stage it with its file.
 
@@ -38,7 +44,8 @@ def put_back(
             hint="-o writes the recovered content to another file",
         )
     data = opener.blob(repo, entry.oid, threads)
-    done = recover_text(f":{os.fsdecode(path)}", data, given, threads=threads)
+    name_in_index = f":{os.fsdecode(path)}"
+    done = recover_text(name_in_index, data, given, threads=threads, progress=progress)
     if done.text is not None:
         if done.report.state == "whole":
             oid = staging.write_blob(repo, mapped(done.text))
@@ -64,7 +71,13 @@ def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:
     return any(work_tree.file_is_blob(file, one) for one in (oid, committed) if one)
 
 
-def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
+def commit(
+    target: str,
+    given: Iterable[str] = (),
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> RecoveredText:
     """Recover a tracked file as `put_back` does, and commit only that.
 
     History is not rewritten: earlier commits keep the damaged text. Raises UsageError if something
@@ -82,7 +95,7 @@ def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None
             f"{shown(os.fsdecode(others[0]))} is staged: it would be committed too",
             hint="commit it, or git restore --staged it",
         )
-    done = put_back(repo, path, given, threads=threads)
+    done = put_back(repo, path, given, threads=threads, progress=progress)
     if done.report.state == "intact" and path in staged:
         done = _staged_before(repo, path, given, threads) or done
     if done.report.state == "whole":

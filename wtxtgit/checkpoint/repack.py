@@ -15,7 +15,7 @@ from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_output
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
@@ -70,7 +70,7 @@ def repack(
         )
     # The tensors' hashes are taken from the source now, and compared with the written file.
     container = any_format.read(data)
-    before = _contents(data, options, progress)
+    before = _contents(data, options, progress, times=2)
     sizes = []
 
     def write(descriptor: int) -> None:
@@ -87,8 +87,12 @@ def repack(
     return Repacking(str(out), known.name, len(data), sizes[0], before.total(), broken)
 
 
-def _contents(data: ByteView, options: ReadOptions, progress: Progress | None) -> Counter[Content]:
-    tensors = any_format.tensors(any_format.describe(data, options), options)
+def _contents(
+    data: ByteView, options: ReadOptions, progress: Progress | None, *, times: int = 0
+) -> Counter[Content]:
+    """Return the contents of all tensors; they will be read so many `times` in all."""
+    tensors = list(any_format.tensors(any_format.describe(data, options), options))
+    expect(progress, times * sum(tensor.nbytes for tensor in tensors))
     return contents_of(tensors, progress)
 
 
@@ -100,19 +104,25 @@ class Recovery(JsonObject):
     mended: tuple[str, ...]
 
 
-def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
+def recover(
+    path: Path, out: Path, options: ReadOptions, *, progress: Progress | None = None
+) -> Recovery:
     """Mend the FOLD file at `path` by its parity and index, into `out` (which may be `path`).
 
-    Raises InputError for other files, CheckError if a chunk can't be mended or anything else is
-    invalid; then nothing is written.
+    `progress` gets the file's bytes, first when it is mended and again when that is proved. Raises
+    InputError for other files, CheckError if a chunk can't be mended or anything else is invalid;
+    then nothing is written.
     """
     data = view_file(path)
     known = registry.detected(data)
     if known is None or known.parity is None:
         names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
         raise InputError(f"{shown(path)}: not a {names} file, and no other format has parity")
+    expect(progress, 2 * data.nbytes)
     with named(path):
         pieces, mended, lost = known.parity().repair(data, options)
+    if progress is not None:
+        progress(data.nbytes)
     # All or nothing: a partly mended file would look like a whole one.
     for name in lost:
         raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
@@ -130,4 +140,6 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
     # With nothing to mend and no other output the file is left alone, with its times.
     if mended or out != path:
         (replace_file if out == path else write_output)(out, write)
+    if progress is not None:
+        progress(data.nbytes)
     return Recovery(str(out), tuple(mended))

@@ -22,6 +22,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import OpenMember
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import failures, named, replace_file, shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, same_bytes, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
@@ -47,12 +48,14 @@ class Resealing(JsonObject):
     staged: tuple[str, ...] = ()
 
 
-def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Resealing:
+def reseal(
+    target: str, options: ReadOptions, *, stage: bool = False, progress: Progress | None = None
+) -> Resealing:
     """Make the index of a set again from its present files; the set is checked before.
 
     `target` is the file that lists the others, or its folder. What is made is staged if `stage` is
-    set, or if that ends a conflict. Raises InputError if there is no such set, CheckError if a file
-    of it is invalid, or in conflict.
+    set, or if that ends a conflict. `progress` gets counts of bytes of files that were read. Raises
+    InputError if there is no such set, CheckError if a file of it is invalid, or in conflict.
     """
     path = file_of(target, "only a set in the work tree can be changed")
     if path.is_dir():
@@ -70,7 +73,9 @@ def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Reseali
     if conflict is not None:
         open_member = conflict.opener(path, open_member)
     with named(path):
-        name, index_bytes, listed = known.reseal_set().reseal_set(data, open_member)
+        name, index_bytes, listed = known.reseal_set().reseal_set(
+            data, _counting(open_member, progress)
+        )
 
     def opened(member: str) -> ByteView:
         return memoryview(index_bytes) if member == name else open_member(member)
@@ -96,6 +101,18 @@ def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Reseali
     if stage:
         staged = _staged((path.parent / name, path))
     return Resealing(str(path), known.set_name, len(description.tensors), tuple(changed), staged)
+
+
+def _counting(open_member: OpenMember, progress: Progress | None) -> OpenMember:
+    """Return what opens files, and counts the bytes of each."""
+
+    def opened(name: str) -> ByteView:
+        data = open_member(name)
+        if progress is not None:
+            progress(data.nbytes)
+        return data
+
+    return opened
 
 
 def _staged(files: tuple[Path, ...]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.salvage import lost
 from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.io.files import named, shown, write_output
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
@@ -163,12 +163,15 @@ def write(
     if chunk is not None:
         sources = convert.without_chunk(sources, chunk)
     convert.refuse_dtypes(out, sources, writer)
+    expect(progress, 2 * sum(source.nbytes for source in sources))
     wanted = convert.digests(sources, progress)
     tags, without = convert.kept_tags(target, left.tags)
     dropped += without
     # A list of tensors without their bytes would save nothing.
     inline_data = target.lists_only
-    dropped += convert.write_file(out, sources, tags, wanted, options, inline_data=inline_data)
+    dropped += convert.write_file(
+        out, sources, tags, wanted, options, inline_data=inline_data, progress=progress
+    )
     return replace(done.report, dropped=tuple(dropped), output=str(out))
 
 

@@ -27,7 +27,7 @@ from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import PAYLOAD_MISSING
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
@@ -132,9 +132,14 @@ def verify_files(
     progress: Progress | None = None,
 ) -> Verdict:
     """Verify files, URLs, or blobs as REV:PATH; an unreadable one is a finding and ends nothing."""
-    return Verdict(
-        tuple(verify_file(str(p), asked, threads=threads, progress=progress) for p in paths)
-    )
+    if len(paths) > 1:
+        # How many bytes are in each shows when it is opened.
+        expect(progress, None, len(paths))
+    verdicts = []
+    for path in paths:
+        verdicts.append(verify_file(str(path), asked, threads=threads, progress=progress))
+        finish_file(progress)
+    return Verdict(tuple(verdicts))
 
 
 def verify_file(
@@ -183,6 +188,8 @@ def verify_data(
             progress=progress,
         )
         return _text_verdict(path, report, asked)
+    if not is_bundle(data):
+        expect(progress, data.nbytes)
     if data[: len(ledger.MAGIC)] == ledger.MAGIC:
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)

@@ -121,7 +121,7 @@ def audit(
     )
     with (
         cluster(scheduler, worker_clone) as workers,
-        progress("auditing", None) as advance,
+        progress("auditing", None, waits=True) as advance,
     ):
         facts = Facts(
             repo,

@@ -17,7 +17,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
-from wtxtgit.cli.environment import WORDS, coloured, has_colours, pager_in_use
+from wtxtgit.cli.environment import WORDS, coloured, has_bars, has_colours
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, escaped, explain, lacking
 from wtxtgit.io import progress
 
@@ -55,8 +55,7 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def _shown(name: str, total: int | None) -> AbstractContextManager[progress.Progress | None]:
-    # A pager has the screen to itself.
-    if not sys.stderr.isatty() or pager_in_use():
+    if not has_bars(sys.stderr):
         return nullcontext()
     # Most commands show nothing.
     from wtxtgit.cli import output

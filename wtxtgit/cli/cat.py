@@ -11,10 +11,10 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import FILE, CheckpointTarget, completed, read_options, reading_options
-from wtxtgit.cli.output import file_size, progress, write_json
+from wtxtgit.cli.output import progress, write_json
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import shown, write_output
-from wtxtgit.io.view import Buffer, write_all
+from wtxtgit.io.view import Buffer, counted, write_all
 
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.cat import Named
@@ -55,7 +55,7 @@ def cat(
     from wtxtgit.checkpoint import cat as checkpoint_cat
     from wtxtgit.containers import registry
 
-    with progress("reading", file_size(Path(target))) as advance:
+    with progress("reading", None) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()
         opened = checkpoint_cat.opened(target, names, options, threads=threads, progress=advance)
         with opened as found:
@@ -63,7 +63,7 @@ def cat(
             is_file = output is not None and str(output) != "-"
             wants_format = is_file and ending is not None and ending.write is not None
             if output is not None and wants_format and (len(found) > 1 or found[0].tensor):
-                checkpoint_cat.write_tensors(output, found, options)
+                checkpoint_cat.write_tensors(output, found, options, advance)
                 return 0
             if len(found) > 1:
                 raise UsageError(
@@ -71,7 +71,8 @@ def cat(
                     hint="-o OUT.safetensors holds several tensors",
                 )
             if output is not None and is_file:
-                write_output(output, lambda descriptor: write_all(descriptor, _bytes(found[0])))
+                content = counted(_bytes(found[0]), advance)
+                write_output(output, lambda descriptor: write_all(descriptor, content))
                 return 0
             blocks = _bytes(found[0])
             if output is None and sys.stdout.isatty():

@@ -16,7 +16,7 @@ from wtxtgit.cli.options import (
     reading_options,
     rewriting_options,
 )
-from wtxtgit.cli.output import file_size, is_printed, print_line, progress
+from wtxtgit.cli.output import are_here, is_printed, print_line, progress
 from wtxtgit.errors import counted
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import size
@@ -82,7 +82,7 @@ def convert(
     from wtxtgit.checkpoint.convert import convert as convert_checkpoint
     from wtxtgit.containers import registry
 
-    with progress("converting", file_size(Path(source))) as advance:
+    with progress("converting", None, waits=are_here(source)) as advance:
         done = convert_checkpoint(
             source,
             output,
@@ -154,7 +154,7 @@ def repack(
     options = ReadOptions(
         max_chunk, integrity_key=key_bytes(hmac_key), decoding=environment.decoding()
     )
-    with progress("repacking", 2 * file_size(file)) as advance:
+    with progress("repacking", None, waits=True) as advance:
         done = repack_checkpoint(file, output or file, compression, options, progress=advance)
     if is_printed(done, as_json):
         return 0
@@ -184,7 +184,8 @@ def reseal(target: str, stage: bool, max_chunk: int, as_json: bool) -> int:
     from wtxtgit.checkpoint.reseal import reseal as reseal_set
 
     options = ReadOptions(max_chunk, decoding=environment.decoding())
-    done = reseal_set(target, options, stage=stage)
+    with progress("reading", None, waits=True) as advance:
+        done = reseal_set(target, options, stage=stage, progress=advance)
     if is_printed(done, as_json):
         return 0
     for file in done.changed:

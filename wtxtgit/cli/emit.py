@@ -21,7 +21,7 @@ from wtxtgit.cli.options import (
     scheduler_option,
     sign_option,
 )
-from wtxtgit.cli.output import file_size, progress, raw_size
+from wtxtgit.cli.output import file_size, progress
 from wtxtgit.cli.passphrase import asker
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_output
@@ -251,7 +251,7 @@ def restore(text: str, output: Path | None, wsum: Path | None) -> int:
 
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or output_beside(text, checkpoint_restore.TEXT_ENDING)
-    with progress(Path(text).name, raw_size(Path(text))) as advance:
+    with progress(Path(text).name, None) as advance:
         checkpoint_restore.restore(
             text,
             out,

@@ -18,7 +18,7 @@ from wtxtgit.cli.options import (
     passphrase_option,
     piped,
 )
-from wtxtgit.cli.output import file_size, is_printed, print_line, progress
+from wtxtgit.cli.output import are_here, is_printed, print_line, progress
 from wtxtgit.cli.passphrase import asker, new_passphrase
 from wtxtgit.errors import UsageError
 from wtxtgit.io.view import Buffer, write_all
@@ -93,7 +93,7 @@ def encrypt(
     whom = _audience(named, lists, passphrase, passphrase_fd)
     keys = opening_keys(identities, None if passphrase else passphrase_fd)
     out = None if output in (None, "-") else output
-    with progress("encrypting", file_size(Path(file))) as advance:
+    with progress("encrypting", None, waits=are_here(file)) as advance:
         outcome, warning = checkpoint_encrypt.encrypt_file(
             file,
             out,
@@ -152,7 +152,7 @@ def decrypt(
         keys = (Passphrase(checked_passphrase(asker(passphrase_fd)(shown_name(file)))),)
     else:
         keys = opening_keys(identities, passphrase_fd)
-    with progress("decrypting", file_size(Path(file))) as advance:
+    with progress("decrypting", None, waits=are_here(file)) as advance:
         checkpoint_encrypt.decrypt_file(
             file,
             None if output in (None, "-") else Path(str(output)),
@@ -199,9 +199,10 @@ def rekey(
         raise UsageError("a key is needed to decrypt the files: -i FILE")
     whom = checkpoint_encrypt.audience(named, lists, piped)
     keys = opening_keys(identities, passphrase_fd)
-    report = checkpoint_encrypt.rekey(
-        files, whom, keys, is_forced=force, threads=environment.threads()
-    )
+    with progress("encrypting", None) as advance:
+        report = checkpoint_encrypt.rekey(
+            files, whom, keys, is_forced=force, threads=environment.threads(), progress=advance
+        )
     if not is_printed(report, as_json):
         for file in report.files:
             print_line(f"{file.outcome:9} {file.path}")

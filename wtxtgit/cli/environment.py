@@ -194,6 +194,14 @@ def has_colours(stream: TextIO | None) -> bool:
     return stream.isatty()
 
 
+def has_bars(stream: TextIO | None) -> bool:
+    """Whether what is written there is seen on a terminal that can move its cursor."""
+    if stream is None or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return False
+    # A pager has the screen to itself.
+    return stream.isatty() and not pager_in_use()
+
+
 def coloured(text: str, colour: str | None) -> str:
     """Text in a colour, if any; to be put where `has_colours`."""
     return text if colour is None else f"\x1b[{colour}m{text}{_END}"

@@ -58,7 +58,7 @@ def add(
             raise planned.refused
         return
     total = sum(file_size(repo.file(path)) for path in planned.filtered)
-    with progress("adding", total) as advance:
+    with progress("adding", total, len(planned.filtered)) as advance:
         filter_add.add(
             repo,
             planned,
@@ -138,9 +138,14 @@ def status(paths: tuple[str, ...], no_cache: bool, as_json: bool) -> None:
     from wtxtgit.filter import status as filter_status
 
     key_file = environment.facts_key(no_cache)
-    report = filter_status.status(
-        discover(), key_file, pathspecs=paths, threads=environment.threads()
-    )
+    with progress("comparing", None, waits=True) as advance:
+        report = filter_status.status(
+            discover(),
+            key_file,
+            pathspecs=paths,
+            threads=environment.threads(),
+            progress=advance,
+        )
     if is_printed(report, as_json):
         return
     if not report.files and paths:

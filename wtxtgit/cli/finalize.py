@@ -8,7 +8,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import FILE, passphrase_option, sign_option
-from wtxtgit.cli.output import is_printed, print_line, progress, raw_size
+from wtxtgit.cli.output import is_printed, print_line, progress
 from wtxtgit.cli.passphrase import asker
 
 
@@ -48,7 +48,7 @@ def finalize(
     threads = environment.threads()
     before = None if prev is None else checkpoint_finalize.prev_of(prev, text, threads=threads)
     key = None if sign is None else signer(sign, asker(passphrase_fd))
-    with progress(text.name, raw_size(text)) as advance:
+    with progress(text.name, None) as advance:
         done = checkpoint_finalize.finalize(
             text, sign=key, prev=before, inline=inline, threads=threads, progress=advance
         )

@@ -12,7 +12,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import FILE
-from wtxtgit.cli.output import progress, raw_size
+from wtxtgit.cli.output import progress
 from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _convert(convert: Callable[..., None], text: Path, output: Path | None) -> i
     given: dict[str, Any] = {}
     if to_pipe:
         given["write"] = partial(write_all, sys.stdout.fileno())
-    with progress(text.name, raw_size(text)) as advance:
+    with progress(text.name, None) as advance:
         convert(
             text,
             None if to_pipe else output or text,

@@ -87,7 +87,7 @@ def history(
     repo = discover()
     root = root_of_trust(repo, trust_root)
     request = HistoryRequest(path, revision, root, tensors, most, read_options(key, max_chunk))
-    with progress("reading", None) as advance:
+    with progress("reading", None, noun="version", waits=True) as advance:
         report = life(repo, request, threads=environment.threads(), progress=advance)
     if html is not None:
         from wtxtgit.report.html.history import page

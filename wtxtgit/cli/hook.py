@@ -13,7 +13,7 @@ from wtxtgit.cli import commit_hooks, environment
 from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.cli.commit_hooks import finding_line
 from wtxtgit.cli.options import discover, is_strict, root_of_trust
-from wtxtgit.cli.output import print_json
+from wtxtgit.cli.output import print_json, progress
 from wtxtgit.errors import EnvironmentFailure, counted
 
 if TYPE_CHECKING:
@@ -98,7 +98,10 @@ def _push_payload(
     tips, known = push.ends(repo, refs, remote)
     if not tips:
         return 0
-    sent = push_commits(repo, lambda: store_url.chosen(repo, remote), tips, known)
+    with progress("sending", None, noun="pack") as advance:
+        sent = push_commits(
+            repo, lambda: store_url.chosen(repo, remote), tips, known, progress=advance
+        )
     for text in sent.lacking:
         here = os.path.relpath(os.fsdecode(text.path), environment.git_prefix() or ".")
         complain(

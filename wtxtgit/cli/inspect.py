@@ -31,13 +31,12 @@ from wtxtgit.cli.options import (
     write_page,
 )
 from wtxtgit.cli.output import (
-    file_size,
+    are_here,
     is_printed,
     print_json,
     print_line,
     print_table,
     progress,
-    raw_size,
 )
 from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.model.findings import Problem, total
@@ -96,7 +95,7 @@ def inspect(
 
     if names and parts:
         raise UsageError("--parts lists the whole file, and cannot be combined with names")
-    with progress("inspecting", file_size(Path(target))) as advance:
+    with progress("inspecting", None, waits=are_here(target)) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()
         pictured = 0 if html is None else PICTURED_OF_PAGE
         if names:
@@ -318,17 +317,17 @@ def verify(
         release_key=public_key,
         against=against,
     )
-    with cluster(scheduler, worker_clone) as workers:
-        # Of a set, whose size nobody knows before, every file is a cluster's work.
-        total = sum(map(raw_size, map(Path, files))) if workers is None else None
-        with progress("verifying", total) as advance:
-            if workers is None:
-                threads = environment.threads()
-                verdict = verify_files(files, asked, threads=threads, progress=advance)
-            else:
-                from wtxtgit.cluster.tasks import verify_files as verify_there
+    with (
+        cluster(scheduler, worker_clone) as workers,
+        progress("verifying", None, waits=are_here(*files)) as advance,
+    ):
+        if workers is None:
+            threads = environment.threads()
+            verdict = verify_files(files, asked, threads=threads, progress=advance)
+        else:
+            from wtxtgit.cluster.tasks import verify_files as verify_there
 
-                verdict = verify_there(workers, files, asked, worker_clone, progress=advance)
+            verdict = verify_there(workers, files, asked, worker_clone, progress=advance)
     if as_json:
         print_json(verdict)
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:
@@ -418,7 +417,7 @@ def diff(
     _refuse_revisions(a, b)
     if b is None:
         a, b = _before(a), a
-    with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
+    with progress("comparing", None, waits=are_here(a, b)) as advance:
         report, counted = pictured(
             a,
             b,

@@ -22,7 +22,7 @@ from wtxtgit.cli.options import (
     read_options,
     rewriting_options,
 )
-from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.output import are_here, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.merge.driver import side_names
 
@@ -96,9 +96,9 @@ def merge_file(
     if as_json and output == STDOUT:
         raise UsageError("-o - and --json would both write to standard output")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))
-    report = merge_files(
-        base, ours, theirs, output, Merger(policy, options), threads=environment.threads()
-    )
+    with progress("merging", None, waits=are_here(base, ours, theirs)) as advance:
+        merger = Merger(policy, options, advance)
+        report = merge_files(base, ours, theirs, output, merger, threads=environment.threads())
     if as_json:
         print_json(report)
     elif output != STDOUT or not report.ok:
@@ -144,7 +144,10 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
             raise UsageError("--take and --strategy need a PATH")
         return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
-    done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings(repo))
+    with progress("merging", None, waits=True) as advance:
+        done = resolve_conflict(
+            repo, path, parse_takes(takes), chosen, settings=settings(repo), progress=advance
+        )
     if as_json:
         print_json(done)
         return 0 if done.is_staged else CONFLICT

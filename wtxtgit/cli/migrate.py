@@ -12,7 +12,6 @@ from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
-from wtxtgit.io.progress import Progress
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     from wtxtgit.rewrite.info import history_files
 
     repo = discover()
-    with progress("reading", None) as advance:
+    with progress("reading", None, waits=True) as advance:
         found = history_files(repo, refs, everything=everything, progress=advance)
     if is_printed(found, as_json):
         return
@@ -214,18 +213,12 @@ def _migrated(
     *,
     as_json: bool,
 ) -> int:
-    from contextlib import ExitStack
-
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.rewrite.migrate import migrate as migrate_history
 
-    with ExitStack() as closing:
-
-        def shown(total: int) -> Progress | None:
-            return closing.enter_context(progress("migrating", total))
-
+    with progress("migrating", None, noun="version", waits=True) as advance:
         done = migrate_history(
-            repo, migration, form, options, settings(repo), boundary.warn, progress=shown
+            repo, migration, form, options, settings(repo), boundary.warn, progress=advance
         )
     if not is_printed(done, as_json):
         _print(done, makes_texts=migration.makes_texts)

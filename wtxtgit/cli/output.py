@@ -14,11 +14,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
 from wtxtgit.cli import environment
@@ -28,13 +28,13 @@ from wtxtgit.cli.environment import (
     LOOK,
     WORDS,
     coloured,
+    has_bars,
     has_colours,
     with_first_word,
 )
-from wtxtgit.errors import clipped, escaped
+from wtxtgit.errors import clipped, counted, escaped
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
@@ -51,8 +51,10 @@ _PIECES = 1 << 16
 """Pieces that are kept until they are written."""
 _PATIENCE = 1.0
 """Seconds without a word."""
-_FIGURES = 46
-"""Characters beside a bar: bytes of all bytes, bytes per second, time left."""
+_FIGURES, _SPEED = 46, 12
+"""Characters beside a bar: bytes of all bytes, bytes per second, time left; of these the second."""
+_TICK = 1e-3
+"""The least time, in seconds, by which a rate is taken."""
 _LEAST_LABEL = 12
 _SHORTEST_BAR, _LONGEST_BAR = 10, 40
 
@@ -269,27 +271,52 @@ _SPELL: dict[type, Callable[[Any], str]] = {
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Progress | None]:
+def progress(
+    label: str, total: int | None, files: int = 0, *, noun: str = "file", waits: bool = False
+) -> Iterator[Progress | None]:
     """Give a function that takes counts of bytes done; None where nobody looks.
 
-    `total` is None where nobody knows.
+    `total` is None or 0 where the work itself will tell how much it is, or nobody
+    can. Of `files`, or what `noun` calls them, the bar tells how many are done.
+    It appears with the first count after a second; with `waits` even without one,
+    drawn by a thread. That is for work which can't be forked meanwhile, and of
+    which no part, such as git at a remote, asks for a password.
     """
-    if not sys.stderr.isatty():
+    if not has_bars(sys.stderr):
         yield None
         return
-    bar = _Bar(label, total)
+    bar = _Bar(label, total or None, files, noun)
     # Two would write over one another: the outer one shows again when this one is done.
     outer = _bars[-1:]
     for other in outer:
         other.hide()
     _bars.append(bar)
     try:
-        yield bar.advance
+        with bar.awaited() if waits else nullcontext():
+            yield bar
     finally:
         bar.hide()
         _bars.remove(bar)
         for other in outer:
             other.unhide()
+
+
+@contextmanager
+def no_progress() -> Iterator[None]:
+    """Hide what shows progress, while something is asked or printed."""
+    shown = _bars[-1:]
+    for bar in shown:
+        bar.hide()
+    try:
+        yield
+    finally:
+        for bar in shown:
+            bar.unhide()
+
+
+def are_here(*names: str) -> bool:
+    """Whether none of the names of files is a URL, for which something may ask for a password."""
+    return not any("://" in name for name in names)
 
 
 def file_size(path: Path) -> int:
@@ -300,31 +327,51 @@ def file_size(path: Path) -> int:
         return 0
 
 
-def raw_size(text: Path) -> int:
-    """About how many raw bytes a text holds."""
-    return file_size(text) * LINE_RAW // LINE_TEXT
-
-
 class _Bar:
-    def __init__(self, label: str, total: int | None) -> None:
+    def __init__(self, label: str, total: int | None, files: int, noun: str) -> None:
         self._label = label
         self._total = total
+        self._is_known = total is not None
         self._done = 0
+        self._files = files
+        self._files_done = 0
+        self._noun = noun
+        self._goes_by_files = False
         self._lock = Lock()
         self._since = time.monotonic()
-        self._show: Progress | None = None
+        self._show: Callable[[], None] | None = None
         self._stop: Callable[[], None] | None = None
         self._is_hidden = False
 
-    def advance(self, count: int) -> None:
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Show it after a while even where no count comes."""
+        timer = Timer(max(_PATIENCE, 0), self, (0,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def __call__(self, count: int, /) -> None:
         # Files that are written side by side tell from threads.
         with self._lock:
             self._done += count
-            is_due = time.monotonic() - self._since > _PATIENCE
-            if self._show is None and is_due and not self._is_hidden:
-                self._start()
-            if self._show is not None:
-                self._show(self._done)
+            self._update()
+
+    def expect(self, size: int | None, files: int = 0) -> None:
+        with self._lock:
+            self._files += files
+            self._goes_by_files |= size is None
+            if size is not None and not self._is_known:
+                self._total = size + (self._total or 0)
+            self._update()
+
+    def finish_file(self) -> None:
+        with self._lock:
+            self._files_done += 1
+            self._update()
 
     def hide(self) -> None:
         """Show nothing for now."""
@@ -339,45 +386,89 @@ class _Bar:
         with self._lock:
             self._is_hidden = False
 
+    def _update(self) -> None:
+        is_due = time.monotonic() - self._since >= _PATIENCE
+        if self._show is None and is_due and not self._is_hidden:
+            self._start()
+        if self._show is not None:
+            self._show()
+
     def _start(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+        from rich.text import Text
+
+        class Figures(ProgressColumn):
+            """Drawn anew even where nothing is counted: time goes on."""
+
+            def render(self, task: Task) -> Text:
+                return Text(told())
 
         console = Console(stderr=True)
         label = clipped(escaped(self._label), max(console.width * 5 // 8, _LEAST_LABEL))
         room = console.width - len(label) - 1
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-        if self._total and (bar := min(room - _FIGURES - 1, _LONGEST_BAR)) >= _SHORTEST_BAR:
-            columns.append(BarColumn(bar, "bright_black", "green", "green"))
-            room -= bar + 1
-        columns.append(TextColumn("{task.fields[told]}", markup=False))
-        shown = Progress(*columns, console=console, transient=True)
+        figures = _FIGURES + len(self._files_told(self._files)) + len(", ")
+        for needed in (figures, figures - _SPEED):
+            if (bar := min(room - needed - 1, _LONGEST_BAR)) >= _SHORTEST_BAR:
+                columns.append(BarColumn(bar, "bright_black", "green", "green"))
+                room -= bar + 1
+                break
         told = partial(self._told, room)
-        task = shown.add_task(label, total=self._total, completed=self._done, told=told())
+        columns.append(Figures())
+        # What a command prints is for its reader; messages stand above the bar.
+        shown = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+        done, total = self._share()
+        task = shown.add_task(label, total=total, completed=done)
         # What git left on the line goes.
         sys.stderr.write("\r" + " " * (console.width - 1) + "\r")
         shown.start()
-        self._show = lambda done: shown.update(task, completed=done, told=told())
-        self._stop = shown.stop
+
+        def show() -> None:
+            done, total = self._share()
+            shown.update(task, total=total, completed=done)
+
+        self._show, self._stop = show, shown.stop
+
+    def _share(self) -> tuple[int, int | None]:
+        """What is done, and of how much: bytes, or files where nobody knows the bytes of all."""
+        if self._is_by_files:
+            return self._files_done, self._files
+        return self._done, self._total
+
+    @property
+    def _is_by_files(self) -> bool:
+        return self._goes_by_files and self._files > 1 and not self._is_known
+
+    def _files_told(self, done: int) -> str:
+        return f"{done:,} of {counted(self._files, self._noun)}" if self._files > 1 else ""
 
     def _told(self, room: int) -> str:
-        """Bytes, how many a second, and the time left, as much of it as there is room for."""
+        """Files, bytes, how many a second, the time left: as much of it as there is room for."""
         from wtxtgit.report.figures import size
 
-        rate = self._done / (time.monotonic() - self._since)
-        done = size(self._done)
-        parts = [done, f"{size(int(rate))}/s"]
-        if self._total:
-            left = int(max(self._total - self._done, 0) / max(rate, 1))
-            most = f"{done} of {size(max(self._total, self._done))}"
-            parts = [
-                most if len(most) <= room else done,
-                parts[1],
-                f"{left // 60}:{left % 60:02} left",
-            ]
-        while len(parts) > 1 and len(", ".join(parts)) > room:
-            parts.pop(1)
-        return ", ".join(parts)
+        passed = max(time.monotonic() - self._since, _TICK)
+        files, done = self._files_told(self._files_done), size(self._done)
+        speed, most, left = f"{size(int(self._done / passed))}/s", done, ""
+        share, whole = self._share()
+        if whole and not self._is_by_files:
+            most = f"{done} of {size(max(whole, share))}"
+        if whole and share:
+            left = f"{_clock(passed * max(whole - share, 0) / share)} left"
+        if self._done:
+            choices = [(files, most, speed, left), (files, most, left), (most, left), (most,)]
+            choices += [(files,), (done,)]
+        else:
+            # Nothing was counted, or can be: that work goes on shows in the time.
+            choices = [(files, left or _clock(passed)), (_clock(passed),)]
+        lines = [", ".join(filter(None, choice)) for choice in choices]
+        return next((line for line in lines if line and len(line) <= room), lines[-1])
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 _bars: list[_Bar] = []

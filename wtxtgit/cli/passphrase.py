@@ -8,6 +8,7 @@ import getpass
 import os
 from typing import TYPE_CHECKING
 
+from wtxtgit.cli.output import no_progress
 from wtxtgit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def _from_terminal(prompt: str) -> str:
     except OSError:
         raise UsageError("no terminal to ask for the passphrase", hint=_NO_TERMINAL_HINT) from None
     try:
-        return getpass.getpass(prompt)
+        with no_progress():
+            return getpass.getpass(prompt)
     except EOFError:
         raise UsageError("no passphrase was given") from None
     except UnicodeDecodeError:

@@ -58,7 +58,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
                 f"{store.folder}: pack {damaged.pack} is damaged and was set aside: "
                 f"{counted(len(damaged.chunks), 'chunk')} lost"
             )
-    with progress("fetching", None) as advance:
+    with progress("fetching", None, noun="pack") as advance:
         done = fetch_payload(
             store,
             lambda: place_of(repo, store_url.chosen(repo)),
@@ -130,7 +130,7 @@ def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> i
     def choose() -> store_url.StoreUrl:
         return store_url.chosen(repo) if remote is None else store_url.given(repo, remote)
 
-    with progress("sending", None) as advance:
+    with progress("sending", None, noun="pack") as advance:
         done = push_commits(repo, choose, tips, progress=advance, dry_run=dry_run, check=check)
     if is_printed(done, as_json):
         pass

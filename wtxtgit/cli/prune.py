@@ -20,7 +20,7 @@ from wtxtgit.cli.options import (
     no_cache_option,
     passphrase_option,
 )
-from wtxtgit.cli.output import is_printed, print_line, print_table
+from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import MAX_NAME, UsageError, clipped, counted
 from wtxtgit.io import clock
 from wtxtgit.io.files import shown_path
@@ -152,7 +152,8 @@ def prune(
     def signers() -> list[SigningKey]:
         return [signing_key(spec, passphrase_fd, repo.home) for spec in specs]
 
-    report = run(repo, options, facts, signers if applies else None)
+    with progress("auditing", None, waits=True) as advance:
+        report = run(repo, options, facts, signers if applies else None, advance)
     if isinstance(report, AuditReport):
         return _failed(report, as_json=as_json)
     if not is_printed(report, as_json):
@@ -164,7 +165,8 @@ def prune(
 def _prove(repo: Repository, old: str, new: str, root: str, facts: Facts, *, as_json: bool) -> int:
     from wtxtgit.chain.pruned import prove
 
-    proof = prove(repo, old, new, root, facts)
+    with progress("proving", None, waits=True) as advance:
+        proof = prove(repo, old, new, root, facts, advance)
     if isinstance(proof, AuditReport):
         return _failed(proof, as_json=as_json)
     if not is_printed(proof, as_json):

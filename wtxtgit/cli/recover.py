@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,9 +15,10 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
 from wtxtgit.cli.options import FILE, CheckpointTarget, rewriting_options
-from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
+from wtxtgit.cli.output import are_here, is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.io.files import shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.salvage import TensorState
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import extents, size
@@ -114,14 +116,16 @@ def recover(
     if as_commit:
         from wtxtgit.checkpoint.recover_tracked import commit
 
-        done = commit(target, places, threads=threads)
+        with _progress(target, *places) as advance:
+            done = commit(target, places, threads=threads, progress=advance)
     else:
         data = opener.read(target, threads=threads)
         if salvaging.is_container(data):
             if places or partial:
                 raise UsageError("--from and --partial are for texts, not for checkpoints")
             return _salvage(target, data, output, hmac_key, max_chunk, as_json)
-        done = recovering.recover_text(target, data, places, threads=threads)
+        with _progress(target, *places) as advance:
+            done = recovering.recover_text(target, data, places, threads=threads, progress=advance)
     report = done.report
     if output is not None and done.text is not None:
         recovering.write_whole(done, output, target)
@@ -142,6 +146,10 @@ def recover(
         if output is not None and output.suffix != ".wtxt" and code and not partial:
             note(f"{shown(output)} is not written", recovering.PARTIAL)
     return code
+
+
+def _progress(*names: str) -> AbstractContextManager[Progress | None]:
+    return progress("recovering", None, waits=are_here(*names))
 
 
 def _writing_hint(target: str) -> str:
@@ -217,10 +225,11 @@ def _salvage(
 
     decoding = environment.decoding()
     options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key), decoding=decoding)
-    done = salvaging.salvage(target, data, options)
-    report = done.report
-    if output is not None:
-        report = salvaging.write(done, output, options)
+    with _progress(target) as advance:
+        done = salvaging.salvage(target, data, options)
+        report = done.report
+        if output is not None:
+            report = salvaging.write(done, output, options, advance)
     if not is_printed(report, as_json):
         _print_salvage(report)
     return 0 if report.state in ("intact", "whole") else 1
@@ -270,7 +279,8 @@ def _mend_from_parity(
     hashed, limit = key_bytes(hmac_key), environment.decoding()
     options = ReadOptions(max_chunk, integrity_key=hashed, decoding=limit)
     file = Path(target)
-    done = recover_checkpoint(file, output or file, options)
+    with _progress(target) as advance:
+        done = recover_checkpoint(file, output or file, options, progress=advance)
     if as_json:
         print_json(done)
     elif done.mended:

@@ -81,7 +81,7 @@ def release(
     def signer() -> SigningKey | EcSecretKey:
         return _pem_key(key, passphrase_fd) or signing_key(key, passphrase_fd, repo.home)
 
-    with progress("auditing", None) as advance:
+    with progress("auditing", None, waits=True) as advance:
         facts = Facts(repo, environment.processes(), key_file=facts_key(None, no_cache))
         options = ReleaseOptions(tag, root, all_files)
         audited, report, bundle = run(

@@ -99,7 +99,7 @@ def review(
     request = review_review.ReviewRequest(range_, root, read_options(key, max_chunk), has_pictures)
     with (
         cluster(scheduler, worker_clone) as workers,
-        progress("reviewing", None) as advance,
+        progress("reviewing", None, waits=True) as advance,
     ):
         facts = Facts(
             repo,

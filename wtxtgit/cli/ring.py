@@ -11,7 +11,14 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import FILE, identity_option, opening_keys, passphrase_option
-from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
+from wtxtgit.cli.output import (
+    is_printed,
+    no_progress,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+)
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.report.figures import size
 
@@ -176,7 +183,9 @@ def push(
     """
     from wtxtgit.stream import upkeep
 
-    return _tell_sent(upkeep.push(folder, _opener(key, passphrase_fd), targets), as_json)
+    with progress("sending", None, noun="generation") as advance:
+        sent = upkeep.push(folder, _opener(key, passphrase_fd), targets, advance)
+        return _tell_sent(sent, as_json)
 
 
 @ring.command()
@@ -194,7 +203,9 @@ def retry(folder: Path, key: str | None, passphrase_fd: int | None, as_json: boo
     """
     from wtxtgit.stream import upkeep
 
-    return _tell_sent(upkeep.retry(folder, _opener(key, passphrase_fd)), as_json)
+    with progress("sending", None, noun="generation") as advance:
+        sent = upkeep.retry(folder, _opener(key, passphrase_fd), advance)
+        return _tell_sent(sent, as_json)
 
 
 def _opener(key: str | None, passphrase_fd: int | None) -> Callable[[str], Target]:
@@ -213,10 +224,11 @@ def _tell_sent(outcomes: Iterable[Sent], as_json: bool) -> int:
         if as_json:
             continue
         what = f"generation {one.gen}" + ("" if one.rank is None else f" of rank {one.rank}")
-        if one.why is None:
-            print_line(f"{one.state.value}  {what} to {one.target}")
-        else:
-            complain(f"{what}: {one.target}: {one.why}")
+        with no_progress():
+            if one.why is None:
+                print_line(f"{one.state.value}  {what} to {one.target}")
+            else:
+                complain(f"{what}: {one.target}: {one.why}")
     if as_json:
         print_json({"sent": sent})
     elif not sent:
@@ -273,7 +285,10 @@ def verify(
     from wtxtgit.stream import upkeep
 
     keys = opening_keys(identities, passphrase_fd)
-    verdict = upkeep.check_ring(folder, identities=keys, threads=environment.threads())
+    with progress("verifying", None, noun="generation", waits=True) as advance:
+        verdict = upkeep.check_ring(
+            folder, identities=keys, threads=environment.threads(), progress=advance
+        )
     if not is_printed(verdict, as_json):
         for one in verdict.generations:
             if one.missing is not None:
@@ -332,15 +347,18 @@ def pull(
         raise UsageError(f'--gen is "{gen[:40]}", expected a number or latest')
     if require_signed and signers is None:
         raise UsageError("--require-signed needs --signers FILE")
-    pulled = stream_pull.pull(
-        parse_target(target),
-        None if gen == "latest" else int(gen),
-        output,
-        public_keys=public_keys_of(signers),
-        require_signed=require_signed,
-        identities=opening_keys(identities, passphrase_fd),
-        threads=environment.threads(),
-    )
+    keys = opening_keys(identities, passphrase_fd)
+    with progress("fetching", None, noun="part") as advance:
+        pulled = stream_pull.pull(
+            parse_target(target),
+            None if gen == "latest" else int(gen),
+            output,
+            public_keys=public_keys_of(signers),
+            require_signed=require_signed,
+            identities=keys,
+            threads=environment.threads(),
+            progress=advance,
+        )
     if is_printed(pulled, as_json):
         return
     follows = "" if pulled.follows is None else f", follows {pulled.follows}"

@@ -23,7 +23,7 @@ from wtxtgit.cli.options import (
     root_of_trust,
     strict_option,
 )
-from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.output import print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.io import clock
 from wtxtgit.report.figures import HASH_SHOWN, size
@@ -115,14 +115,16 @@ def seal(
     repo = discover()
     root = root_of_trust(repo, trust_root)
     keys = opening_keys(identities, passphrase_fd)
-    report = run(
-        repo,
-        paths,
-        lambda: signing_key(key, passphrase_fd, repo.home),
-        SealOptions(now, build, staged, cosign, reseal, countersign, root, keys),
-        threads=environment.threads(),
-        key_file=environment.facts_key(),
-    )
+    with progress("sealing", None, waits=True) as advance:
+        report = run(
+            repo,
+            paths,
+            lambda: signing_key(key, passphrase_fd, repo.home),
+            SealOptions(now, build, staged, cosign, reseal, countersign, root, keys),
+            threads=environment.threads(),
+            key_file=environment.facts_key(),
+            progress=advance,
+        )
     tell_doubts(report)
     if report.note is not None:
         note(report.note)
@@ -212,9 +214,10 @@ def check(
     request = chain_check.CheckRequest(
         root, merged, every=True, strict=strict, identities=opening_keys(identities, passphrase_fd)
     )
-    report = chain_check.check(
-        Head(repo), request, environment.processes, environment.facts_key(no_cache)
-    )
+    with progress("checking", None, waits=True) as advance:
+        report = chain_check.check(
+            Head(repo), request, environment.processes, environment.facts_key(no_cache), advance
+        )
     _print_as("json" if as_json else form, report, os.fsdecode(repo.prefix))
     return report.exit_code
 

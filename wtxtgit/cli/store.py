@@ -90,7 +90,7 @@ def verify(as_json: bool) -> int:
     from wtxtgit.store.check import check_store, packs_size
 
     there = _here()
-    with progress("verifying", packs_size(there)) as advance:
+    with progress("verifying", packs_size(there), noun="pack", waits=True) as advance:
         verdict = check_store(there, environment.threads(), advance)
     if not is_printed(verdict, as_json):
         _complain_of(verdict.store, verdict.damaged)
@@ -152,11 +152,10 @@ def repack(as_json: bool) -> int:
     \b
     wtxtgit store repack
     """
-    from wtxtgit.store.check import packs_size
     from wtxtgit.store.repack import repack_store
 
     there = _here()
-    with progress("repacking", packs_size(there)) as advance:
+    with progress("repacking", None, noun="pack", waits=True) as advance:
         done = repack_store(there, advance)
     if not is_printed(done, as_json):
         _complain_of(done.store, done.aside)
@@ -238,7 +237,7 @@ def _prune_here(
 
     repo = Repository.discover()
     what = rules(repo, clock.now(), recent, expire, verify=verify)
-    with progress("pruning", None) as advance:
+    with progress("pruning", None, noun="pack") as advance:
         done = prune_payload(repo, what, advance, dry_run=dry_run)
     if is_printed(done, as_json):
         return
@@ -315,7 +314,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
 
     repo = discover()
     revisions, paths = revisions_and_paths(repo, words)
-    with progress("importing", None) as advance:
+    with progress("importing", None, waits=True) as advance:
         done = import_objects(
             repo,
             revisions or ["HEAD"],

@@ -17,7 +17,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
 from wtxtgit.comparison.compare import compare, distributions_of
 from wtxtgit.io.files import opened_regular, view_file
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
@@ -113,6 +113,7 @@ def _compared(
             )
             for name, data in zip(names, contents, strict=True)
         )
+        expect(progress, before.to_read + after.to_read)
         compared = compare(before, after, options, pages, threads)
         counted = {}
         if with_distributions:

@@ -34,7 +34,7 @@ from wtxtgit.io.files import (
     shown,
     shown_path,
 )
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.io.workers import default_threads, in_background
@@ -124,7 +124,10 @@ def add(
             PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
         ):
             work = _AddWork(repo, store, pack, known, warn, threads, progress, planned.detached)
-            staged = [work.file(path, modes.get(path)) for path in planned.filtered]
+            staged = []
+            for path in planned.filtered:
+                staged.append(work.file(path, modes.get(path)))
+                finish_file(progress)
             # The index will refer to these blobs, so they have to be in the repository before.
             pack.finish()
             work.learn()

@@ -31,7 +31,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -279,6 +279,8 @@ class _CheckoutWork:
         known = known_sizes(self.repo, (entry.oid for entry in entries))
         # A missing blob is fetched when it is read; its size is not known before.
         sized = [(entry, known.get(entry.oid, 0)) for entry in entries]
+        if self.waiting is not None:
+            expect(self.progress, sum(size for _, size in sized), len(sized))
         small = [(entry, size) for entry, size in sized if size < _LARGE]
         for entry, size in sized:
             if size >= _LARGE:
@@ -295,6 +297,8 @@ class _CheckoutWork:
         try:
             if size is None:
                 size = self.store.size(entry.oid)
+                if self.waiting is not None:
+                    expect(self.progress, size, 1)
             if size < _ARRIVING:
                 blob = self._whole(entry, threads)
                 write = partial(self._fill, entry=entry, blob=blob, threads=threads)
@@ -315,6 +319,7 @@ class _CheckoutWork:
             return error.message
         except Exception as error:  # noqa: BLE001 - the other files are written
             return explain(error)
+        finish_file(self.progress)
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
     def _whole(self, entry: TreeEntry, threads: int, counted: int = 0) -> ByteView:
@@ -340,6 +345,7 @@ class _CheckoutWork:
             payload=settings.payload,
             proved=settings.proved,
             indexed=indexed,
+            progress=self.progress if indexed is not None else None,
         )
         if made.lacks_payload:
             # The store's index may have listed missing data, which may still be fetched.

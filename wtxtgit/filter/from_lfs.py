@@ -16,7 +16,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
@@ -52,6 +52,7 @@ def import_objects(
     lacking: list[LackingObject] = []
     others = 0
     held = LfsObjects(repo)
+    expect(progress, sum(wanted.nbytes for wanted in found), len(found))
     with (
         ObjectStore(repo) as objects,
         PackWriter(objects, len(found), threads or default_threads()) as pack,
@@ -67,6 +68,7 @@ def import_objects(
                 imported.append(ImportedObject(path, *wanted))
             else:
                 imported.append(work.take(wanted, path, content))
+            finish_file(progress)
         pack.finish()
     store.refresh()
     added = {name: size for name, size in store.own.names.items() if name not in before}

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces, write_all
+from wtxtgit.io.progress import Progress, expect
+from wtxtgit.io.view import Buffer, ByteView, Windowed, counted, pieces, write_all
 from wtxtgit.model.array import (
     NO_PAYLOAD,
     PAYLOAD_DAMAGED,
@@ -108,10 +109,12 @@ def smudge_into(
     payload: FindPayload = lambda: None,
     proved: FindProved = lambda: None,
     indexed: TextIndex | None = None,
+    progress: Progress | None = None,
 ) -> Smudged:
     """Write what smudge makes of a blob into an empty file; returns the result.
 
-    Arguments are as for `smudge`. Raises OSError if the file can't be written.
+    Arguments are as for `smudge`; `progress` gets counts of the bytes of its arrays. Raises OSError
+    if the file can't be written.
     """
     if not is_text(text):
         write_all(descriptor, pieces(text))
@@ -120,8 +123,9 @@ def smudge_into(
     indexed = indexed or index(text, payload=_found(text, payload))
     known = _proved(text, indexed, proved, threads)
     if known is not None:
+        expect(progress, sum(array.nbytes for array in indexed.arrays))
         try:
-            write_all(descriptor, known.pieces(may_fork=True))
+            write_all(descriptor, counted(known.pieces(may_fork=True), progress))
             return known
         except TextError:
             # A chunk is damaged or missing.
@@ -130,12 +134,14 @@ def smudge_into(
     states = _states(indexed, proved)
     layout = assumed_layout(text, indexed)
     if layout is None:
-        report = verify(text, indexed=indexed, threads=threads)
+        report = verify(text, indexed=indexed, threads=threads, progress=progress)
     else:
         # Imported here: git's filter, which yields pieces, does not need it.
         from wtxtgit.text.restoring import verify_into
 
-        report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
+        report, is_whole = verify_into(
+            descriptor, text, indexed, layout, threads=threads, progress=progress
+        )
     _take_down(text, report, proved, states)
     made = smudge_verified(text, report, threads=threads)
     if is_whole and made.layout is None:

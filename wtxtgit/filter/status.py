@@ -38,6 +38,7 @@ from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import opened_regular, read_view, view_file
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, TEXT_SUFFIX
 from wtxtgit.model.plain import JsonObject
@@ -61,9 +62,13 @@ class Differences(NamedTuple):
 
 
 def file_changes(
-    repo: Repository, entries: Iterable[TreeEntry], known: ContentCache, threads: int | None = None
+    repo: Repository,
+    entries: Iterable[TreeEntry],
+    known: ContentCache,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> Differences:
-    """Compare filtered files with their index entries.
+    """Compare filtered files with their index entries; `progress` gets counts of bytes compared.
 
     Entries in a conflict, without a file in the work tree, or of `git add -N` are left out.
     """
@@ -78,9 +83,11 @@ def file_changes(
     unchanged = []
     ours = drivers_alone(repo, doubtful) if doubtful else {}
     driven = {driver for driver in {*ours.values()} if is_driven(repo, driver)}
-    for path, driver in ours.items():
-        if driver not in driven:
-            continue
+    compared = [path for path, driver in ours.items() if driver in driven]
+    sizes = {path: work_tree.file_size(repo.file(path)) or 0 for path in compared}
+    expect(progress, sum(sizes.values()), len(sizes))
+    for path in compared:
+        driver = ours[path]
         entry = doubtful[path]
         detached = driver == DETACHED_DRIVER
         outcome = _compare(repo.file(path), entry, known, threads, detached=detached)
@@ -89,6 +96,9 @@ def file_changes(
             if outcome.is_same:
                 del changes[entry.path]
                 unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
+        if progress is not None:
+            progress(sizes[path])
+        finish_file(progress)
     # From now on git sees them as unchanged, and does not read them again.
     is_noted = refresh_stats(repo, unchanged)
     # The others may be changed by other conversions, or be texts: git compares them.
@@ -347,11 +357,13 @@ def status(
     *,
     pathspecs: Sequence[str] = (),
     threads: int | None = None,
+    progress: Progress | None = None,
 ) -> Status:
     """Find the state of every tracked file of the work tree, or of those that `pathspecs` match.
 
-    Facts that are cached under the secret in `key_file` are reused. Raises UsageError for pathspecs
-    that match nothing.
+    Facts that are cached under the secret in `key_file` are reused. `progress` gets counts of the
+    bytes of files that are compared with the index. Raises UsageError for pathspecs that match
+    nothing.
     """
     repo.check_worktree()
     everything = index.entries(repo, pathspecs)
@@ -359,7 +371,7 @@ def status(
         raise UsageError(f"no tracked file matches {' '.join(map(ascii, pathspecs))}")
     entries = filtered(repo, everything)
     with ContentCache(repo, key_file) as known:
-        changes = file_changes(repo, entries, known, threads).changes
+        changes = file_changes(repo, entries, known, threads, progress).changes
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
     # A conflict has up to three entries for one path.

@@ -366,6 +366,14 @@ class Pages:
                 mapping.madvise(_DONT_NEED)
 
 
+def counted(blocks: Iterable[Buffer], progress: Progress | None) -> Iterator[Buffer]:
+    """Yield all blocks; `progress` gets the bytes of each once it was taken."""
+    for block in blocks:
+        yield block
+        if progress is not None:
+            progress(memoryview(block).nbytes)
+
+
 class Hasher(Protocol):
     """The common interface of hashes in hashlib and BLAKE3."""
 

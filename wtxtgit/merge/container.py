@@ -19,6 +19,7 @@ from wtxtgit.containers import registry
 from wtxtgit.containers.budget import most_decoded
 from wtxtgit.containers.format import Resealer, ValueRules
 from wtxtgit.errors import FormatError
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, in_order, side_taken
@@ -58,6 +59,8 @@ class Merger:
 
     policy: Policy
     options: ReadOptions = field(default_factory=ReadOptions)
+    progress: Progress | None = field(default=None, compare=False)
+    """Gets counts of bytes of tensors and other entries that are decided."""
     opener: Opener = field(init=False)
 
     def merge(self, base: ByteView | None, ours: ByteView, theirs: ByteView) -> Merged:
@@ -162,11 +165,16 @@ class EntryMerge:
         """Merge all entries; raises FormatError for what can't be put together."""
         self.skeleton = self._skeleton()
         other = self.theirs if self.skeleton is self.ours else self.ours
-        placed = {
-            key: one
-            for key in in_order(self.skeleton.numbers, other.numbers)
-            if (one := self._decide(key)) is not None
-        }
+        sizes = {key: self._size(key) for key in in_order(self.skeleton.numbers, other.numbers)}
+        # A file within a file is one of its entries.
+        progress = None if self.depth else self.merger.progress
+        expect(progress, sum(sizes.values()))
+        placed = {}
+        for key, size in sizes.items():
+            if (one := self._decide(key)) is not None:
+                placed[key] = one
+            if progress is not None:
+                progress(size)
         values = self._values()
         if self.conflicts:
             return self._merged(name, ours)
@@ -197,6 +205,15 @@ class EntryMerge:
                 for what in known.signed().broken_by_reseal(container)
             ]
         return self._merged(name, data)
+
+    def _size(self, key: Key) -> int:
+        """Return about how many bytes of an entry the two sides have to be compared in."""
+        entries = (side.entry(key) for side in (self.ours, self.theirs))
+        return max(
+            one.tensor.nbytes if one.tensor is not None else len(one.stored or b"")
+            for one in entries
+            if one is not None
+        )
 
     def _merged(self, name: str, data: ByteView) -> Merged:
         lists = tuple(self.settled), tuple(self.conflicts), tuple(self.notes)

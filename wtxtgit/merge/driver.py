@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import CheckError, UsageError, WtxtgitError
 from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED, Repository
-from wtxtgit.io.files import read_whole, replace_file, view_file
+from wtxtgit.io.files import read_whole, replace_file, shown_path, view_file
+from wtxtgit.io.progress import shown
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import WHOLE, Policy, parse_strategy, stored_side_taken
@@ -110,15 +111,17 @@ def _merged(
     from wtxtgit.merge.texts import merge_texts
 
     base, ours, theirs = contents
-    return merge_texts(
-        base,
-        ours,
-        theirs,
-        Merger(policy, reading_options(repo)),
-        repo=repo,
-        tracked=lambda: tracked_form(repo, path),
-        threads=threads,
-    )
+    name = "a checkpoint" if path is None else shown_path(path)
+    with shown(f"merging {name}") as advance:
+        return merge_texts(
+            base,
+            ours,
+            theirs,
+            Merger(policy, reading_options(repo), advance),
+            repo=repo,
+            tracked=lambda: tracked_form(repo, path),
+            threads=threads,
+        )
 
 
 def _set_of(

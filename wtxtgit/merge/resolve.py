@@ -21,6 +21,7 @@ from wtxtgit.git.index_file import StagedFile, stage_files, sweep
 from wtxtgit.git.repository import DRIVER, Repository
 from wtxtgit.git.work_tree import EXECUTABLE, Moment
 from wtxtgit.io.files import failures, replace_file, shown_path, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
@@ -96,12 +97,13 @@ def resolve(
     strategy: Strategy | None = None,
     *,
     settings: FilterSettings,
+    progress: Progress | None = None,
 ) -> Resolution:
     """Merge the conflict at `path` (from here) again, with `takes` added to the earlier ones.
 
     If nothing is left open, the file is written and staged. Otherwise the decisions are kept for
-    the next time, and the file stays. Raises InputError if there is no such conflict, UsageError
-    for names that match nothing.
+    the next time, and the file stays. `progress` as for a Merger. Raises InputError if there is no
+    such conflict, UsageError for names that match nothing.
     """
     sweep(repo)
     from_top = repo.path_from_top(path)
@@ -123,7 +125,7 @@ def resolve(
         base,
         ours,
         theirs,
-        Merger(policy, reading_options(repo)),
+        Merger(policy, reading_options(repo), progress),
         repo=repo,
         tracked=lambda: tracked_form(repo, from_top),
         threads=settings.threads,

@@ -21,7 +21,7 @@ from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
@@ -123,6 +123,7 @@ class BranchReader:
                     sides[name] = open_side(
                         name, blob, members, pages, self.threads, until, payload
                     )
+                expect(self.progress, sum(side.to_read for side in sides.values()))
                 if changed.part_of is None:
                     comparison = self._compared(changed, sides, pages)
                 else:
@@ -273,7 +274,9 @@ Comparer = Callable[[BranchReader, Sequence[ChangedCheckpoint]], Iterator[Compar
 
 def here(reader: BranchReader, changed: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
     """Compare checkpoints one after the other, in this process."""
-    return map(reader.compare, changed)
+    for one in changed:
+        yield reader.compare(one)
+        finish_file(reader.progress)
 
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:

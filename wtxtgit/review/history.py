@@ -32,7 +32,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.trees import TreeEntry, TreeReader
 from wtxtgit.io.files import shown
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Pages
 from wtxtgit.io.workers import default_threads
@@ -116,9 +116,11 @@ def life(
         blobs = until.enter_context(BlobReader(repo))
         reading = _Reading(repo, store, request, threads, progress)
         try:
-            versions = [
-                reading.add(_version(one, commits, blobs, records), one) for one in contents
-            ]
+            expect(progress, None, len(contents))
+            versions = []
+            for one in contents:
+                versions.append(reading.add(_version(one, commits, blobs, records), one))
+                finish_file(progress)
         finally:
             reading.close()
     tensors = reading.series()

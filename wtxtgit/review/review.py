@@ -22,7 +22,7 @@ from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory, CommitReader, changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import POINTER
@@ -177,6 +177,8 @@ class _ReviewWork:
         changed = with_sets(self.repo, branch, changed, artifacts(ends[0]) | artifacts(ends[1]))
         files = self._files(changed)
         wanted = [*self._to_be_verified(changed), *files.blobs.values()]
+        # How many bytes are in each shows when it is opened.
+        expect(progress, None, len(changed))
         known = facts.of(wanted, progress, opaque=files.unfiltered)
         after = branch.after.oid
         # Judged as `audit` judges the head, so that both agree on a seal.

@@ -20,7 +20,7 @@ from wtxtgit.git.store.reader import BlobHead, ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.io.files import shown_path
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.io.workers import default_threads
@@ -97,6 +97,7 @@ def make_blobs(
                 done.after += len(made)
             if progress is not None:
                 progress(len(content))
+            finish_file(progress)
         form.finish()
         for oid, lines in others.items():
             if pack.add(PlainContent(memoryview(lines))) != oid:

@@ -16,7 +16,7 @@ from wtxtgit.git.fast_stream import scratch
 from wtxtgit.git.history import refuse_altered
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.lfs_objects import LfsObjects
@@ -75,9 +75,12 @@ def history_files(
     sizes.update((oid, to.nbytes) for oid, to in objects.items())
     held = LfsObjects(repo)
     groups: dict[str, _Group] = {}
+    expect(progress, sum(sizes.get(next(reversed(oids))) or 0 for oids in versions.values()))
+    expect(progress, 0, len(versions))
     with ObjectStore(repo) as store:
         for path, oids in versions.items():
             last = next(reversed(oids))
+            finish_file(progress)
             if not sizes.get(last):
                 continue
             content: ByteView | None

@@ -8,7 +8,7 @@ follow. A process that ends before that has changed nothing that anybody sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from wtxtgit.git.store.reader import BlobHead, blob_heads
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.git.turn import turn
 from wtxtgit.io.files import replace_file
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.remotes.lfs_objects import LfsObjects
@@ -100,13 +100,13 @@ def migrate(
     settings: FilterSettings,
     warn: Warn,
     *,
-    progress: Callable[[int], Progress | None] = lambda _total: None,
+    progress: Progress | None = None,
 ) -> Migrated:
     """Rewrite a history. `form` makes blobs; `settings` and `warn` are for files that are written.
 
-    `progress` is called with the total bytes of all blobs to make, and returns what receives counts
-    of them. Raises CheckError for what can't be proved or obtained, and EnvironmentFailure if the
-    repository is not in a state for it. Nothing has changed then.
+    `progress` receives counts of bytes of the blobs that are replaced. Raises CheckError for what
+    can't be proved or obtained, and EnvironmentFailure if the repository is not in a state for it.
+    Nothing has changed then.
     """
     if not options.dry_run:
         _end_the_last(repo, settings, warn)
@@ -142,9 +142,10 @@ def migrate(
         )
         if options.dry_run or not plan.rewritten or lacking:
             return done
-        advance = progress(sum(plan.heads[version.oid].size for version in plan.versions))
+        sizes = [plan.heads[version.oid].size for version in plan.versions]
+        expect(progress, sum(sizes), len(sizes))
         blobs = make_blobs(
-            repo, plan.versions, plan.others, form, threads=settings.threads, progress=advance
+            repo, plan.versions, plan.others, form, threads=settings.threads, progress=progress
         )
         blobs.left = [*done.blobs.left, *blobs.left]
         blobs.ids.update((version, version.oid) for version in plan.left)

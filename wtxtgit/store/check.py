@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.findings import Problems
 from wtxtgit.report.store import DamagedPack, StoredPack, StoreListing, StoreVerdict
@@ -76,6 +76,8 @@ def check_store(
         partial(check_pack, own, held, name, nbytes, pack, progress)
         for name, nbytes, pack in _packs(own)
     ]
+    # How many bytes they have, the caller knows.
+    expect(progress, 0, len(tasks))
     with Workers(tasks, worthwhile(threads, packs_size(store), len(tasks) or 1)) as workers:
         damaged = tuple(found for found in workers if found is not None)
     lost: list[str] = []
@@ -146,6 +148,7 @@ def check_pack(
             told += entry.length
     if progress is not None:
         progress(nbytes - told)
+    finish_file(progress)
     try:
         why = None if file_digest(pack.path) == name else _OTHER_NAME
     except FileNotFoundError:

@@ -24,7 +24,7 @@ from functools import partial
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures, shown
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.temporary import opened_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.io.workers import Workers, worthwhile
@@ -244,6 +244,8 @@ class Mover:
         done: set[bytes] = set()
         try:
             # In the order of their age, so that the chunks of a version stay together.
+            sizes = {name: self._own.names.get(name, 0) for name in self._moved}
+            expect(progress, sum(sizes.values()), len(sizes))
             for name in sorted(self._moved, key=lambda name: (self._times[name], name)):
                 pack = self._own.opened(name)
                 for entry in [] if pack is None else map(pack.index.entry, pack.index.in_order()):
@@ -252,6 +254,11 @@ class Mover:
                         self._take(entry.name)
                     if progress is not None:
                         progress(entry.length)
+                    sizes[name] -= entry.length
+                if progress is not None:
+                    # What is no chunk, such as the pack's own index.
+                    progress(max(0, sizes[name]))
+                finish_file(progress)
             self._finish()
         finally:
             if self._new is not None:

@@ -13,6 +13,7 @@ from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_native, restore_veri
 from wtxtgit.checkpoint.wsum import ENDING
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown, write_output
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.model.ledger import AGE_ENDING
@@ -88,16 +89,18 @@ def pull(
     require_signed: bool = False,
     identities: Sequence[AgeIdentity] = (),
     threads: int | None = None,
+    progress: Progress | None = None,
 ) -> Pulled:
     """Fetch generation `gen`, by default the newest, and write it to `out`.
 
     The ending of `out` decides the form: `.wtxt` for the text, else as `restore` does; None writes
-    the text, in the current folder. `identities` decrypt what is encrypted. Raises AgeError if none
+    the text, in the current folder. `identities` decrypt what is encrypted. `progress` gets counts
+    of bytes that were verified. Raises AgeError if none
     does, InputError if there is no such generation, and CheckError if it is invalid, does not
     follow an earlier one at the target or, with `require_signed`, is not signed by one of
     `public_keys`.
     """
-    fetch = _Fetch(target, public_keys, identities, threads)
+    fetch = _Fetch(target, public_keys, identities, threads, progress)
     if not fetch.gens:
         raise InputError(f"{target.label}: no generations")
     number = max(fetch.gens) if gen is None else gen
@@ -108,7 +111,12 @@ def pull(
         raise UsageError(
             f"{shown(output)} already exists", hint=f"-o {shlex.quote(shown(output))} replaces it"
         )
-    texts = {rank: fetch.text(number, rank) for rank in fetch.ranks(number)}
+    ranks = fetch.ranks(number)
+    expect(progress, None, len(ranks))
+    texts = {}
+    for rank in ranks:
+        texts[rank] = fetch.text(number, rank)
+        finish_file(progress)
     follows = []
     for rank, (_, report) in texts.items():
         _check_signature(target, number, report, require_signed)
@@ -187,7 +195,9 @@ class _Fetch:
         public_keys: Sequence[bytes],
         identities: Sequence[AgeIdentity],
         threads: int | None,
+        progress: Progress | None,
     ) -> None:
+        self._progress = progress
         self._target = target
         self._public_keys = public_keys
         self._identities = identities
@@ -229,7 +239,11 @@ class _Fetch:
             if files.base is not None:
                 content = self._applied(files.base, rank, content)
             report = verify(
-                content, wsum=wsum, public_keys=self._public_keys, threads=self._threads
+                content,
+                wsum=wsum,
+                public_keys=self._public_keys,
+                threads=self._threads,
+                progress=self._progress,
             )
             raise_first(report.problems)
         except TextError as error:

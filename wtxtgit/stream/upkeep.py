@@ -11,6 +11,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, InputError, TextError, UsageError, WtxtgitError
 from wtxtgit.io.files import read_small, view_file
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.target import Target
@@ -88,19 +89,29 @@ class Sent(JsonObject):
 
 
 def check_ring(
-    folder: Path, *, identities: Sequence[AgeIdentity] = (), threads: int | None = None
+    folder: Path,
+    *,
+    identities: Sequence[AgeIdentity] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> RingVerdict:
     """Check every generation of a ring, and that each follows the one before.
 
-    The texts in encrypted ones are only checked if `identities` are given.
+    The texts in encrypted ones are only checked if `identities` are given. `progress` gets counts
+    of the files' bytes.
     """
     verdicts = []
     states = {rank: read_state(folder, rank) for rank in ranks_of(folder)}
+    everything = [generation for state in states.values() for generation in state.generations]
+    expect(progress, sum(generation.size for generation in everything), len(everything))
     for state in states.values():
         checks = _Checks(folder, state, identities, threads)
         for generation in state.generations:
             why = checks.problem(generation) or _broken_link(state, generation)
             verdicts.append(GenerationVerdict(generation.gen, generation.file, why))
+            if progress is not None:
+                progress(generation.size)
+            finish_file(progress)
     if ALONE not in states:
         found = ranked(folder, states)
         verdicts += [_index_verdict(folder, one) for one in found.generations]
@@ -202,10 +213,16 @@ class _Checks:
         return side.meta.gen, side.root.sha256_all, side.root.merkle_prev, side.root.merkle_this
 
 
-def push(folder: Path, open_target: OpenTarget, also: Iterable[str] = ()) -> Iterator[Sent]:
+def push(
+    folder: Path,
+    open_target: OpenTarget,
+    also: Iterable[str] = (),
+    progress: Progress | None = None,
+) -> Iterator[Sent]:
     """Send what targets have yet to get, once each; the targets `also` get everything in the ring.
 
-    Raises RingBusy if a training uses the ring: it sends by itself.
+    `progress` gets counts of bytes of generations that were sent, or refused. Raises RingBusy if a
+    training uses the ring: it sends by itself.
     """
     with _taken(folder) as rings:
         # Compared by label, which has no credentials, while what a user writes may.
@@ -214,11 +231,16 @@ def push(folder: Path, open_target: OpenTarget, also: Iterable[str] = ()) -> Ite
             for generation in ring.state.generations:
                 if label not in {one.target for one in generation.deliveries}:
                     ring.delivery(generation.gen, Delivery(label))
-        yield from _push(rings, open_target, targets)
+        yield from _push(rings, open_target, targets, progress)
 
 
-def retry(folder: Path, open_target: OpenTarget) -> Iterator[Sent]:
-    """Queue again what targets refused and what expired, and send what is queued."""
+def retry(
+    folder: Path, open_target: OpenTarget, progress: Progress | None = None
+) -> Iterator[Sent]:
+    """Queue again what targets refused and what expired, and send what is queued.
+
+    `progress` as for `push`.
+    """
     with _taken(folder) as rings:
         for ring in rings:
             for generation in ring.state.generations:
@@ -226,11 +248,14 @@ def retry(folder: Path, open_target: OpenTarget) -> Iterator[Sent]:
                     if one.state in (DeliveryState.REFUSED, DeliveryState.EXPIRED):
                         now = replace(one, state=DeliveryState.QUEUED, why=None)
                         ring.delivery(generation.gen, now)
-        yield from _push(rings, open_target, {})
+        yield from _push(rings, open_target, {}, progress)
 
 
 def _push(
-    rings: Sequence[Ring], open_target: OpenTarget, targets: Mapping[str, Target]
+    rings: Sequence[Ring],
+    open_target: OpenTarget,
+    targets: Mapping[str, Target],
+    progress: Progress | None,
 ) -> Iterator[Sent]:
     labels = {
         one.target: None
@@ -238,8 +263,12 @@ def _push(
         for generation in ring.state.generations
         for one in generation.deliveries
     }
-    for label in labels:
-        waiting = [(ring, *one) for ring in rings for one in ring.under_way(label)]
+    queued = {
+        label: [(ring, *one) for ring in rings for one in ring.under_way(label)] for label in labels
+    }
+    everything = [generation for waiting in queued.values() for _, generation, _ in waiting]
+    expect(progress, sum(generation.size for generation in everything), len(everything))
+    for label, waiting in queued.items():
         if not waiting:
             continue
         target = targets.get(label) or open_target(label)
@@ -248,6 +277,9 @@ def _push(
         sent_before: list[tuple[Ring, Generation, Delivery]] = []
         for ring, generation, delivery in waiting:
             attempt(ring, generation, delivery, target)
+            if progress is not None:
+                progress(generation.size)
+            finish_file(progress)
             one = _now(ring, generation.gen, label)
             if one.state is DeliveryState.SENT and one.why is None:
                 sent_before.append((ring, generation, one))

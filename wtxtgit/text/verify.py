@@ -27,7 +27,7 @@ from functools import partial
 from hashlib import sha256
 
 from wtxtgit.errors import FETCHES_PAYLOAD, PayloadMissing, TextError, WtxtgitError, counted
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import (
@@ -500,6 +500,7 @@ def verify(
     """
     report = TextReport(index(text, payload=payload) if indexed is None else indexed)
     growing = growing or iter(())
+    expect(progress, sum(array.nbytes for array in report.index.arrays))
     body = _ArrayChecks(text, report, hmac_key, allow_unauthenticated, progress, deliver, passed)
     stopped = body.check(growing, threads)
     # After a stop the remaining lines are still indexed: they may show what else is wrong there.

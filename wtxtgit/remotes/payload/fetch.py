@@ -16,7 +16,7 @@ import numpy as np
 
 from wtxtgit.errors import InputError
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.io.workers import Workers
@@ -270,6 +270,8 @@ class PayloadFetch:
     def _run(self, plan: _ToCome) -> bool:
         """Fetch everything planned; returns whether anything was refused."""
         self._incoming.make()
+        size = sum(plan.whole.values()) + sum(part.nbytes for part in plan.parts)
+        expect(self._progress, size, len(plan.whole) + len(plan.parts))
         parts: dict[str, str] = {}
         refused: dict[str, str] = {}
         tasks = [partial(self._receive, group) for group in _groups(plan.whole)]
@@ -295,6 +297,7 @@ class PayloadFetch:
         for name, content in self._remote.place.contents(sizes):
             end = self._remote.end(name)
             why = self._incoming.receive(name, sizes[name], end, content, self._progress)
+            finish_file(self._progress)
             if why is None:
                 came.append(name)
             else:
@@ -308,6 +311,7 @@ class PayloadFetch:
             stored = self._incoming.receive_part(part, self._given(part), self._progress)
         except InputError as error:
             return _Came(refused=((part.pack, error.message),))
+        finish_file(self._progress)
         return _Came((part.pack,), part.nbytes, part=stored)
 
     def _given(self, part: PackPart) -> Iterator[Buffer]:

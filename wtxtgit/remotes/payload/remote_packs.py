@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, FormatError, InputError, WtxtgitError
 from wtxtgit.io.files import failures, opened_regular, read_view
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, mapped, write_all
 from wtxtgit.remotes.payload.place import PackPlace
@@ -140,12 +140,14 @@ class RemotePacks:
         self.reread(asked)
         sizes = {name: self.sizes[name] for name in asked if name in self.sizes}
         wrong = dict.fromkeys(asked, _NOT_GIVEN)
+        expect(progress, sum(sizes.values()), len(sizes))
         for name, content in self.place.contents(sizes):
             check = PackCheck(name, self.end(name))
             for block in content:
                 check.add(block)
                 if progress is not None:
                     progress(len(block))
+            finish_file(progress)
             if not check.has_name:
                 wrong[name] = "does not match its SHA-256"
             elif not check.has_end:
