@@ -14,6 +14,8 @@ import pytest
 from tests.kit import LAUNCHER, Repo, safetensors
 
 HOSTILE = "$(touch${IFS}owned)"
+QUOTED = r"\$\(touch\$\{IFS\}owned\)"
+"""What bash is given of it."""
 SPOKEN = "a [0] 'b' é"
 """The name of a tensor that a shell has to quote."""
 
@@ -55,14 +57,17 @@ def model(repo: Repo) -> Repo:
         (("ins",), ["install", "inspect"]),
         (("inspect", "--js"), ["--json"]),
         (("inspect", "HEAD:s"), ["HEAD:sub/"]),
-        (("diff", "topic:sub/"), ["topic:sub/a.safetensors", "topic:sub/b.safetensors"]),
+        (
+            ("diff", "topic:sub/"),
+            [f"topic:sub/{QUOTED}", "topic:sub/a.safetensors", "topic:sub/b.safetensors"],
+        ),
         (("inspect", "HEAD~0:s"), ["HEAD~0:sub/"]),
         (("verify", "nowhere:"), []),
         (("inspect", "sub/a.safetensors", "lay"), ["layers.0.q"]),
-        (("inspect", "sub/b.safetensors", ""), []),
+        (("inspect", "sub/b.safetensors", ""), [QUOTED]),
         (("inspect", "nothing", ""), []),
         (("log", "sub/a.safetensors", "to"), ["topic"]),
-        (("review", "main..."), ["main...HEAD", "main...main", "main...topic"]),
+        (("review", "main..."), ["main...HEAD", f"main...{QUOTED}", "main...main", "main...topic"]),
         (("review", "main..t"), ["main..topic"]),
     ],
 )
@@ -107,6 +112,7 @@ def test_each_shell_gets_a_script(repo: Repo, shell: str) -> None:
         # A branch, and a file.
         ("inspect to", ["topic", "tools"]),
         ("review main..to", ["main..topic"]),
+        ("diff topic~0:sub/a", ["sub/a.safetensors"]),
     ],
 )
 def test_bash_completes_by_its_script(
@@ -210,6 +216,56 @@ def test_fish_lists(spoken: Repo, tmp_path: Path, typed: str, wanted: str) -> No
     env = {"PATH": with_program(tmp_path), "HOME": str(tmp_path)}
     listed = spoken.run("fish", "--no-config", "-c", asked, f"wtxtgit {typed}", env=env)
     assert wanted in listed.stdout.decode().splitlines(), listed.stderr
+    assert not list(spoken.path.rglob("owned"))
+
+
+def typed_in_bash(repo: Repo, folder: Path, typed: str) -> str:
+    """The line that bash has after a tab."""
+    shown = folder / "shown"
+    rc = folder / "bashrc"
+    rc.write_text(
+        'eval "$(_WTXTGIT_COMPLETE=bash_source wtxtgit)"\n'
+        'show() { printf %s "$READLINE_LINE" >"$SHOWN"; exit; }\n'
+        "bind -x '\"\\C-x\": show'\nPS1=READY\n"
+    )
+    env = {"PATH": with_program(folder), "SHOWN": str(shown), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+    terminal, end = os.openpty()
+    with (
+        os.fdopen(terminal, "r+b", buffering=0) as screen,
+        subprocess.Popen(
+            ["bash", "--noprofile", "--rcfile", str(rc), "-i"],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            cwd=repo.path,
+            env={**os.environ, **env},
+            start_new_session=True,
+        ),
+    ):
+        os.close(end)
+        seen = b""
+        while b"READY" not in seen:
+            seen += screen.read(1024)
+        screen.write(f"wtxtgit {typed}{_TAB}{_SHOW}".encode())
+        # Linux says so once nobody has the other end.
+        with contextlib.suppress(OSError):
+            while screen.read(1024):
+                pass
+    return shown.read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        *CASES,
+        (r"inspect odd/one.safetensors a\ ", SPOKEN),
+        (r"diff HEAD:odd/it\'s", "HEAD:odd/it's mine.safetensors"),
+        ("diff HEAD~0:odd/it", "HEAD~0:odd/it's mine.safetensors"),
+    ],
+)
+def test_bash_puts_in(spoken: Repo, tmp_path: Path, typed: str, wanted: str) -> None:
+    line = typed_in_bash(spoken, tmp_path, typed)
+    assert shlex.split(line)[-1] == wanted, line
     assert not list(spoken.path.rglob("owned"))
 
 

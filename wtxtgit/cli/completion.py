@@ -1,7 +1,7 @@
 """What a shell completes: commands, files, REV:PATH, revisions, names of keys and tensors.
 
 Names in repositories and files may be anybody's. Zsh and fish quote what they put into the command
-line. Bash puts it in as it stands, and is not given what would mean something to it.
+line. Bash puts it in as it stands, so it is given names with all quoted that means something to it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from wtxtgit.errors import WtxtgitError
 VARIABLE = "_WTXTGIT_COMPLETE"
 """Set by the scripts of the shells."""
 _PLAIN = re.compile(r"[\w./:@+=,-]*", re.ASCII)
+_SPECIAL = re.compile(r"[^\w./:@+=,-]")
+"""What a backslash comes before, for bash."""
+_TYPED = re.compile(r"[\w./:@+=,~^-]*")
+"""What means the same to bash with and without a backslash within a word, as HEAD~1 or HEAD^."""
 _MOST = 1000
 """More than anybody reads; a file may have a million tensors."""
 _BASH = """\
@@ -41,9 +45,9 @@ _BASH = """\
     while IFS=, read -r type value; do
         case $type in
             file) files=1 ;;
-            plain) COMPREPLY+=("${value#"$before"}") ;;
+            plain) COMPREPLY+=("$value") ;;
         esac
-    done < <(COMP_LINE=$line %(complete_var)s=bash_complete "$1")
+    done < <(COMP_LINE=$line COMP_WORDBREAKS=$breaks %(complete_var)s=bash_complete "$1")
     if [[ -z $files ]]; then
         [[ ${#COMPREPLY[@]} -ne 1 || $COMPREPLY != */ ]] || compopt -o nospace
     elif [[ ${#COMPREPLY[@]} -eq 0 ]]; then
@@ -150,23 +154,68 @@ class _Fish(_Whole, FishComplete):
         return split_arg_string(before)[1:], "".join(split_arg_string(typed))
 
 
-class _Bash(BashComplete):
+class _Bash(_Whole, BashComplete):
     """Completion in bash of words that it takes for several, and of names beside files."""
 
     source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        line = os.environ["COMP_LINE"]
-        words = split_arg_string(line)[1:]
-        return (words, "") if line[-1:].isspace() else (words[:-1], "".join(words[-1:]))
+        # With something behind it, a quoted blank is no end of a word.
+        words = split_arg_string(os.environ["COMP_LINE"] + "-")[1:]
+        return words[:-1], "".join(words[-1:])[:-1]
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        # What was typed, as the revision of HEAD~1:, is the user's own.
-        return [
-            item
-            for item in super().get_completions(args, incomplete)
-            if item.type != "plain" or _PLAIN.fullmatch(item.value.removeprefix(incomplete))
-        ]
+        found = super().get_completions(args, incomplete)
+        kept, is_open = _kept_by_bash(
+            os.environ["COMP_LINE"], os.environ.get("COMP_WORDBREAKS", "")
+        )
+        # Beside files, and within quotation marks, bash itself quotes.
+        quotes = not is_open and all(item.type == "plain" for item in found)
+        given = []
+        for item in found:
+            if item.type == "plain":
+                # What was typed, as the revision of HEAD~1:, is the user's own.
+                if not (quotes or _PLAIN.fullmatch(item.value.removeprefix(incomplete))):
+                    continue
+                item.value = item.value[kept:]
+                if quotes:
+                    typed = max(0, len(incomplete) - kept)
+                    # What the user typed plainly, bash compares as it was typed.
+                    item.value = _quoted(item.value, typed)
+            given.append(item)
+        return given
+
+
+def _quoted(value: str, typed: int) -> str:
+    """The value for bash; of its first characters, which were `typed`, what stands there anyway."""
+    plain = _TYPED.match(value, 0, typed)
+    kept = 0 if plain is None else plain.end()
+    return value[:kept] + _SPECIAL.sub(r"\\\g<0>", value[kept:])
+
+
+def _kept_by_bash(line: str, breaks: str) -> tuple[int, bool]:
+    """How many characters of the last word, without its quotes, bash leaves as they are, since one
+    of `breaks` comes after them; and whether a quotation mark is open.
+    """
+    length = kept = 0
+    mark, is_escaped = "", False
+    for char in line:
+        if is_escaped:
+            is_escaped = False
+            length += 1
+        elif char == "\\" and mark != "'":
+            is_escaped = True
+        elif char == mark:
+            mark = ""
+        elif not mark and char in "'\"":
+            mark = char
+        elif not mark and char.isspace():
+            length = kept = 0
+        else:
+            length += 1
+            if not mark and char in breaks:
+                kept = length
+    return kept, bool(mark)
 
 
 def main(instruction: str) -> int:
