@@ -70,6 +70,7 @@ def test_no_block_is_left_out() -> None:
     assert found == {
         ("GitHub", "yaml"): 1,
         ("Git servers", "console"): 2,
+        ("Seal in CI", "console"): 1,
         ("The trust root", "console"): 2,
         ("Formats", "json"): 1,
         ("Formats", "yaml"): 1,
@@ -84,6 +85,43 @@ def test_a_server_and_a_trust_root_that_moves(folder: Path) -> None:
         git(folder / "work", "rev-parse", "trusted")
     )
     assert done[-1].output.strip() == git(folder / "work", "rev-parse", "HEAD")
+
+
+def test_a_job_seals_with_the_key_in_its_environment(folder: Path, home: Path) -> None:
+    (folder / "work/model.safetensors").write_bytes((folder / "step1.safetensors").read_bytes())
+    (folder / "work/train.py").write_text("import shutil\nshutil.copy('../step2.safetensors', ")
+    with (folder / "work/train.py").open("a") as script:
+        script.write("'model.safetensors')\n")
+    entered = [Step(PAGE, "cd work", ()), *steps(*blocks(PAGE, "console", "Seal in CI"))]
+    assert_as_shown(run(entered, folder)[1:])
+    git(folder / "work", "add", "train.py")
+    git(folder / "work", "commit", "-q", "-m", "script")
+    git(folder / "work", "push", "-q", "../server.git", "main")
+    git(folder, "--git-dir=server.git", "symbolic-ref", "HEAD", "refs/heads/main")
+    secret = (home / ".config/wtxtgit/keys/ci").read_text()
+    shutil.rmtree(home / ".config/wtxtgit/keys")
+
+    git(folder, "clone", "-q", "server.git", "job")
+    given: dict[str, Any] = loaded("docs/ci/github-seal.yml")["jobs"]["train"]
+    assert given["environment"]
+    # What the image has, and what a test has instead of it.
+    done = [step for step in given["steps"] if "run" in step and "pip" not in step["run"]]
+    assert [step for step in done if "env" in step] == [
+        step for step in done if step["run"].startswith("wtxtgit seal ")
+    ]
+    for step in done:
+        more = {"GITHUB_RUN_NUMBER": "7"}
+        if "env" in step:
+            assert step["env"] == {"WTXTGIT_KEY": "${{ secrets.WTXTGIT_KEY }}"}
+            more["WTXTGIT_KEY"] = secret
+        (ran,) = run([Step(PAGE, step["run"].strip(), ())], folder / "job", more)
+        assert ran.code == 0, ran
+    audit = ["wtxtgit", "audit", "--trust-root", git(folder / "work", "rev-parse", "trusted")]
+    (ran,) = run([Step(PAGE, " ".join([*audit, "main"]), ())], folder / "server.git")
+    assert ran.code == 0, ran
+    assert "ci@example.com" in ran.output
+    log = run([Step(PAGE, "wtxtgit log model.safetensors", ())], folder / "job")
+    assert "ci@example.com" in log[0].output, log
 
 
 class TestExamples:
