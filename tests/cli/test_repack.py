@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_a_fold_in_place(wtxtgit: Command) -> None:
     assert wtxtgit("repack", "m.fold").code == 0
     assert wtxtgit("verify", "m.fold").code == 0
     assert tensors(wtxtgit, "m.fold") == before
+
+
+def test_what_pyfolds_1_0_2_reads_stays_so(wtxtgit: Command) -> None:
+    """It compares `sha256` with 64 hex digits, and takes what `torch.save` wrote as weights."""
+    source = FIXTURES / "fold/old_76fbfa1_default_a.fold"
+    assert wtxtgit("repack", source, "-o", "x.fold").code == 0
+    before, after = (inspected(wtxtgit, path)["metadata"] for path in (source, "x.fold"))
+    assert [c["ctype"] for c in after["chunks"]] == [c["ctype"] for c in before["chunks"]]
+    data = (wtxtgit.folder / "x.fold").read_bytes()
+    index = json.loads(data[int.from_bytes(data[12:20], "big") :])
+    for chunk in index["chunks"]:
+        at = chunk["offset"] + chunk["header_len"]
+        payload = data[at : at + chunk["comp_len"]]
+        assert chunk["sha256"] == hashlib.sha256(payload).hexdigest()
+        assert wtxtgit("cat", source, chunk["name"]).out == payload
 
 
 def test_hashes_that_are_hmacs_need_their_key(wtxtgit: Command, tmp_path: Path) -> None:
