@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.store.chunks import added, named, weights
 from wtxtgit.errors import RemoteUnavailable
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
+from wtxtgit.remotes.payload import cut_packs
 from wtxtgit.remotes.payload import fetch as payload_fetch
 from wtxtgit.remotes.payload.fetch import fetch_payload
 from wtxtgit.remotes.payload.git_packs import GitPacks
@@ -203,6 +205,45 @@ class TestCutPacks:
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_bytes(there.read_bytes())
         assert not remote.fetch(Store(tmp_path / "other"), 1 << 30, chunks).lacking
+
+    @pytest.mark.parametrize("kind", [".pack", ".index"])
+    def test_what_a_killed_process_left_does_not_come_again(
+        self,
+        repo: Repo,
+        bare: Path,
+        remote: Remote,
+        chunks: list[bytes],
+        tmp_path: Path,
+        kind: str,
+    ) -> None:
+        ref = self.ref(bare, kind)
+        tree = run.git("rev-parse", ref, cwd=bare).decode().strip()
+        blobs = [*blobs_of(bare, ref).values()]
+        for oid in (tree, *blobs[: len(blobs) // 2]):
+            left = repo.path / ".git/wtxt/objects" / oid[:2] / oid[2:]
+            left.parent.mkdir(parents=True, exist_ok=True)
+            # The remote can't give it any more.
+            (bare / "objects" / oid[:2] / oid[2:]).rename(left)
+        store = Store(tmp_path / "store")
+        assert not remote.fetch(store, 1 << 30, chunks).lacking
+        assert list(repo.path.glob(".git/wtxt/objects/??/*")) == []
+
+    def test_the_tree_is_removed_last(
+        self,
+        remote: Remote,
+        chunks: list[bytes],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        gone: list[bytes] = []
+
+        def drop(path: Path) -> None:
+            gone.append(zlib.decompress(path.read_bytes())[:4])
+            path.unlink()
+
+        monkeypatch.setattr(cut_packs, "drop", drop)
+        assert not remote.fetch(Store(tmp_path / "store"), 1 << 30, chunks).lacking
+        assert [number for number, kind in enumerate(gone) if kind == b"tree"] == [2, len(gone) - 1]
 
     def test_a_remote_that_was_written_to_before_packs_were_cut(
         self, repo: Repo, bare: Path, remote: Remote, chunks: list[bytes], tmp_path: Path

@@ -279,8 +279,9 @@ class GitPacks:
                     self._keep_list(file, arrived, tree.get(PARTS))
                 yield from arrived.content(wanted, most)
             finally:
-                # In any case: what is damaged is then fetched again next time.
-                arrived.drop((oids[file], *(tree or {}).values()))
+                # In any case: what is damaged is then fetched again next time. The tree goes last:
+                # if this process is killed here, the next one fetches by it only what is gone.
+                arrived.drop((*(tree or {}).values(), oids[file]))
 
         return read
 
