@@ -137,6 +137,10 @@ def test_signatures_go_and_are_counted(history: Repo) -> None:
     signed = signed_head(history)
     tag = b"object %b\ntype commit\ntag s\ntagger a <a@b> 1 +0000\n\nsaid\n" % signed.encode()
     history.git("update-ref", "refs/tags/s", object_made(history, "tag", tag + SIGNED))
+    # Once, though another tag leads to it as well.
+    history.git("tag", "-a", "-m", "of a tag", "s-again", "s")
+    planned = history.wtxtgit(*IMPORT, "--dry-run").stdout.decode()
+    assert "would be dropped: 2 signatures of commits and tags\n" in planned
     done = json.loads(history.wtxtgit(*IMPORT, "--json").stdout)
     assert done["signatures"] == 2
     assert b"gpgsig" not in history.git("cat-file", "commit", "main")

@@ -216,7 +216,7 @@ def _planned(
         return report
     moved = [tag for tag in tags if tag.commit in kept and tag.is_tag_object]
     writer = TagWriter(repo, {tag.commit: "" for tag in moved})
-    signed = tuple(tag.name for tag in moved if writer.is_signed(tag.oid))
+    signed = tuple(tag.name for tag in moved if writer.signed(tag.oid))
     lost = forgotten(repo, options.trust_root, [commit.oid for commit in line], list(kept))
     return replace(report, signed_tags=signed, forgotten=lost)
 

@@ -239,6 +239,10 @@ def _print(done: Migrated, *, makes_texts: bool) -> None:
             f"{done.rewritten} of {counted(done.commits, 'commit')} would be rewritten: "
             f"{counted(done.blobs.made, 'version')} of {counted(len(done.files), 'file')}"
         )
+        if done.signatures:
+            print_line(
+                f"would be dropped: {counted(done.signatures, 'signature')} of commits and tags"
+            )
         return
     blobs = done.blobs
     print_line(

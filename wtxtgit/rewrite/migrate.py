@@ -74,12 +74,12 @@ class _MigrationPlan:
     """What has to be done: versions of files with a path each, and the gitattributes files.
 
     The blobs of versions in `left` stay as they are; `changed` has the numbers of the commits that
-    change.
+    change, with their ids.
     """
 
     commits: int = 0
     rewritten: int = 0
-    changed: set[int] = field(default_factory=set)
+    changed: dict[int, str] = field(default_factory=dict)
     versions: dict[FileVersion, bytes] = field(default_factory=dict)
     left: dict[FileVersion, bytes] = field(default_factory=dict)
     heads: dict[str, BlobHead] = field(default_factory=dict)
@@ -141,7 +141,7 @@ def migrate(
             dry_run=options.dry_run,
         )
         if options.dry_run or not plan.rewritten or lacking:
-            return done
+            return replace(done, signatures=_signatures(repo, plan, chosen))
         sizes = [plan.heads[version.oid].size for version in plan.versions]
         expect(progress, sum(sizes), len(sizes))
         blobs = make_blobs(
@@ -236,10 +236,10 @@ class _Rewriting:
                 if not is_left:
                     plan.files.add(path)
         for commit in touched:
-            has_parent = not plan.changed.isdisjoint(commit.parents)
+            has_parent = not plan.changed.keys().isdisjoint(commit.parents)
             has_new = not plan.versions.keys().isdisjoint(commit.versions)
             if has_parent or has_new or commit.is_other:
-                plan.changed.add(commit.mark)
+                plan.changed[commit.mark] = commit.oid
                 plan.rewritten += commit.oid not in followers
                 if not has_parent:
                     plan.first.append(commit.oid)
@@ -312,6 +312,16 @@ def _unsealed(plan: _MigrationPlan, paths: Container[bytes]) -> tuple[bytes, ...
     if SIGNERS_PATH not in paths:
         return ()
     return tuple(sorted(path for path in plan.files if path + LEDGER_SUFFIX not in paths))
+
+
+def _signatures(repo: Repository, plan: _MigrationPlan, chosen: Sequence[ChosenRef]) -> int:
+    """Count the signatures that commits and tags would lose."""
+    commits, tags = {*plan.changed.values()}, TagWriter(repo, {})
+    with CommitReader(repo) as reader:
+        heads = (reader.content(oid)[0] for oid in commits)
+        count = sum(without_signatures(head) != head for head in heads)
+    named = [ref.oid for ref in chosen if ref.is_tag_object and ref.commit in commits]
+    return count + len({tag for oid in named for tag in tags.signed(oid)})
 
 
 def _rewritten_stash(entry: Stash, ids: Mapping[str, str]) -> Stash:

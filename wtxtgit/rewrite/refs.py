@@ -189,9 +189,11 @@ class TagWriter:
                     raise EnvironmentFailure(f"tag {oid}: more than {_MOST_TAGGED} tags of tags")
         return chain, target
 
-    def is_signed(self, oid: str) -> bool:
-        """Whether a tag, or a tag that it points to, has a signature; a rewritten one has none."""
-        return any(_unsigned(content) != content for _, content in self._chain(oid)[0])
+    def signed(self, oid: str) -> set[str]:
+        """Return those of a tag and the tags that it points to that have a signature; a rewritten
+        one has none.
+        """
+        return {name for name, content in self._chain(oid)[0] if _unsigned(content) != content}
 
     def tag(self, oid: str) -> str:
         """Return the id of the rewritten tag; the same id if nothing in it changes."""
