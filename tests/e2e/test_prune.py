@@ -323,7 +323,7 @@ def test_a_work_tree_with_changes_or_a_file_in_the_way_stays(grown: Sealed) -> N
     (grown.path / PRUNED).unlink()
     grown.write(MODEL, text(9.0))
     said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(5,))
-    assert "not committed" in said.err
+    assert "there are uncommitted changes" in said.err
     assert grown.git("for-each-ref") == refs
 
 
