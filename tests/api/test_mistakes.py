@@ -85,14 +85,14 @@ def test_files_are_written_to_files() -> None:
     ("more", "told"),
     [
         ({"tags": {"step": 100}}, "tag 'step' is 100, not a string"),
-        ({"tags": {1: "a"}}, "tag 1 has a name that is no string"),
-        ({"tags": ["step"]}, "tags are a mapping of strings"),
-        ({"max_shard": 0}, "max_shard is a number of bytes, not 0"),
-        ({"max_shard": "1GB"}, "max_shard is a number of bytes, not '1GB'"),
-        ({"ecc": 255}, "ecc is a number of bytes from 1 to 254, not 255"),
-        ({"ecc": 0}, "ecc is a number of bytes from 1 to 254, not 0"),
-        ({"page_size": 0}, "page_size is a number of bytes, not 0"),
-        ({"page_size": True}, "page_size is a number of bytes, not True"),
+        ({"tags": {1: "a"}}, "tag 1 has a name that is not a string"),
+        ({"tags": ["step"]}, "tags must be a mapping of strings"),
+        ({"max_shard": 0}, "max_shard must be a positive number of bytes, not 0"),
+        ({"max_shard": "1GB"}, "max_shard must be a positive number of bytes, not '1GB'"),
+        ({"ecc": 255}, "ecc must be a number of bytes from 1 to 254, not 255"),
+        ({"ecc": 0}, "ecc must be a number of bytes from 1 to 254, not 0"),
+        ({"page_size": 0}, "page_size must be a positive number of bytes, not 0"),
+        ({"page_size": True}, "page_size must be a positive number of bytes, not True"),
     ],
 )
 def test_arguments_that_do_not_fit(more: dict[str, Any], told: str) -> None:

@@ -511,34 +511,34 @@ def _check_sizes(max_shard: object, ecc: object, page_size: object) -> None:
     """Raise UsageError for what is no number of bytes; None is none."""
     for name, value in (("max_shard", max_shard), ("page_size", page_size)):
         if value is not None and (type(value) is not int or value < 1):
-            raise UsageError(f"{name} is a number of bytes, not {value!r}")
+            raise UsageError(f"{name} must be a positive number of bytes, not {value!r}")
     if ecc is not None and (type(ecc) is not int or not 1 <= ecc <= _MOST_PARITY):
-        raise UsageError(f"ecc is a number of bytes from 1 to {_MOST_PARITY}, not {ecc!r}")
+        raise UsageError(f"ecc must be a number of bytes from 1 to {_MOST_PARITY}, not {ecc!r}")
 
 
 def _check_tags(tags: object) -> None:
     if not isinstance(tags, Mapping):
-        raise UsageError(f"tags are a mapping of strings, {_not(tags)}")
+        raise UsageError(f"tags must be a mapping of strings, {_not(tags)}")
     for name, value in tags.items():
         if not isinstance(name, str):
-            raise UsageError(f"tag {name!r} has a name that is no string")
+            raise UsageError(f"tag {name!r} has a name that is not a string")
         if not isinstance(value, str):
             raise UsageError(f"tag {name!a} is {ascii(value)[:MAX_NAME]}, not a string")
 
 
 def _check_keys(hmac_key: object, public_keys: Sequence[object]) -> None:
     if hmac_key is not None and not isinstance(hmac_key, bytes):
-        raise UsageError(f"hmac_key is bytes, {_not(hmac_key)}")
+        raise UsageError(f"hmac_key must be bytes, {_not(hmac_key)}")
     is_list = isinstance(public_keys, Sequence) and not isinstance(public_keys, bytes | str)
     if not is_list or any(not isinstance(one, bytes) or len(one) != _KEY for one in public_keys):
-        raise UsageError(f"public_keys is a list of keys, each {_KEY} bytes")
+        raise UsageError(f"public_keys must be a list of keys of {_KEY} bytes")
 
 
 def _key(decryption_key: bytes | None) -> bytes | None:
     if decryption_key is not None and (
         not isinstance(decryption_key, bytes) or len(decryption_key) != _KEY
     ):
-        raise UsageError(f"decryption_key is {_KEY} bytes")
+        raise UsageError(f"decryption_key must have {_KEY} bytes")
     return decryption_key
 
 
