@@ -7,7 +7,7 @@ bytes are left out: they change with every tensor, and nobody wrote them on purp
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -108,10 +108,14 @@ class Side:
             return self.text.size
         return len(self.data)
 
-    @property
-    def to_read(self) -> int:
-        """About how many bytes are counted while all of it is read: a text is decoded first."""
-        return self.size if self.text is None else 2 * self.text.size
+
+def to_read(sides: Collection[Side]) -> int:
+    """About how many bytes are counted while sides are compared, or one is listed.
+
+    Bytes that are compared count once, those of a text also when they are decoded.
+    """
+    decoded = sum(side.text.size for side in sides if side.text is not None)
+    return max(side.size for side in sides) + decoded
 
 
 def open_side(

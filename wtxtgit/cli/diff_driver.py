@@ -77,8 +77,7 @@ def _compare(pair: Pair) -> None:
     except UsageError as error:
         threads = None
         notes.append(error.message)
-    total = sum(file_size(side.file) for side in _sides(pair))
-    with progress("comparing", total) as advance:
+    with progress("comparing", None) as advance:
         options = ReadOptions(decoding=environment.decoding())
         found = compare_pair(pair, options, threads=threads, progress=advance)
     if isinstance(found, Inventory):

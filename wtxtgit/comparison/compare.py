@@ -289,7 +289,7 @@ class _Diff:
             if not prod(b.logical_shape):
                 return None, None
             # Compare bytes first: most tensors of two generations are equal, or differ early.
-            if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
+            if is_alike and self._is_same(numbers_a, numbers_b):
                 return None, None
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
             if change.after.is_zero or change.is_flat:
@@ -299,13 +299,20 @@ class _Diff:
             states = row_states(numbers_a, numbers_b, norm, threads=self.threads)
             return replace(change, states=states), None
         # Packed dtypes: only the format knows what their bytes mean.
-        if is_same(a, b, self.pages.advance):
+        if self._is_same(a, b):
             return None, None
         # Without an element it is not known which bytes make up an item.
         if a.nbytes != b.nbytes:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"
         bytes_change = compare_bytes(a, b, self.pages.advance)
         return replace(bytes_change, states=scale_states(a, b)), None
+
+    def _is_same(self, a: Tensor, b: Tensor) -> bool:
+        """Whether two tensors have the same bytes; of others, what follows counts the bytes."""
+        same = is_same(a, b, self.pages.passed)
+        if same:
+            self.pages.advance(b.nbytes)
+        return same
 
     def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
         """Return the removed tensor's key for each added one of equal content, dtype and shape."""

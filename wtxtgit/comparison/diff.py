@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
+from wtxtgit.checkpoint.contents import NoCheckpoint, open_side, to_read
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
 from wtxtgit.comparison.compare import compare, distributions_of
@@ -113,7 +113,7 @@ def _compared(
             )
             for name, data in zip(names, contents, strict=True)
         )
-        expect(progress, before.to_read + after.to_read)
+        expect(progress, to_read((before, after)))
         compared = compare(before, after, options, pages, threads)
         counted = {}
         if with_distributions:

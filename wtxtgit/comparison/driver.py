@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part
+from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part, to_read
 from wtxtgit.checkpoint.open import payload_for
 from wtxtgit.comparison.compare import compare, form_note, listed
 from wtxtgit.errors import InputError
@@ -27,7 +27,7 @@ from wtxtgit.io.files import (
     shown,
     shown_path,
 )
-from wtxtgit.io.progress import Progress
+from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
@@ -83,7 +83,7 @@ def compare_pair(
         side: _content(file.file, alone or side) for file, side in sides if file is not None
     }
     try:
-        return _compared(pair, contents, options, pages, threads)
+        return _compared(pair, contents, options, pages, threads, progress)
     except NoCheckpoint:
         # Encrypted files have their own message.
         from wtxtgit.checkpoint.encrypted import refuse_encrypted
@@ -98,6 +98,7 @@ def _compared(
     options: ReadOptions,
     pages: Pages,
     threads: int | None,
+    progress: Progress | None,
 ) -> DiffReport | Inventory:
     refuse_part(os.fsdecode(pair.path))
     with ExitStack() as until:
@@ -110,6 +111,7 @@ def _compared(
 
         if pair.old is not None and pair.new is not None:
             before, after = opened("before"), opened("after")
+            expect(progress, to_read((before, after)))
             report = compare(before, after, options, pages, threads).report
             # git only calls this for files that differ: an empty report would be confusing.
             if not _is_empty(report):

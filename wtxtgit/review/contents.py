@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side, refuse_part
+from wtxtgit.checkpoint.contents import (
+    Checkpoint,
+    NoCheckpoint,
+    Side,
+    open_side,
+    refuse_part,
+    to_read,
+)
 from wtxtgit.checkpoint.delta import checked
 from wtxtgit.checkpoint.delta_base import change_made, delta_in, opened_base
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
@@ -123,7 +130,7 @@ class BranchReader:
                     sides[name] = open_side(
                         name, blob, members, pages, self.threads, until, payload
                     )
-                expect(self.progress, sum(side.to_read for side in sides.values()))
+                expect(self.progress, to_read(sides.values()))
                 if changed.part_of is None:
                     comparison = self._compared(changed, sides, pages)
                 else:
