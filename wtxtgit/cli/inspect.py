@@ -466,10 +466,13 @@ def _refuse_revisions(a: str, b: str | None) -> None:
 
 
 def _is_revision(side: str) -> bool:
+    if ":" in side or Path(side).exists():
+        return False
     from wtxtgit.git.history import resolve_commit
     from wtxtgit.git.repository import Repository
 
-    if ":" in side or Path(side).exists() or (repo := Repository.find()) is None:
+    repo = Repository.find()
+    if repo is None:
         return False
     try:
         for revision in side.replace("...", _RANGE).split(_RANGE, 1):
