@@ -12,11 +12,11 @@ import pytest
 import wtxtgit as api
 from tests.comparison.test_diff import WEIGHTS, changed_rows, edited, file, text_of
 from tests.data import FIXTURES
-from wtxtgit.comparison.driver import OTHER_BYTES, Inventory, compare_pair
+from wtxtgit.comparison.driver import Inventory, compare_pair
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, TensorStatus
+from wtxtgit.report.diff import OTHER_BYTES, DiffReport, TensorStatus
 
 
 def pair(old: Path | None, new: Path | None) -> Pair:
@@ -90,7 +90,8 @@ class TestWhatIsNoTensor:
     def test_other_bytes(self, old: Path, tmp_path: Path) -> None:
         other = tmp_path / "turned"
         file(other, dict(reversed(WEIGHTS.items())))
-        assert OTHER_BYTES in compared(old, other).notes
+        (part,) = compared(old, other).parts
+        assert part.message == OTHER_BYTES
 
     def test_the_same_bytes(self, old: Path, tmp_path: Path) -> None:
         again = tmp_path / "again"

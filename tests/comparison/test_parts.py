@@ -13,7 +13,7 @@ import pytest
 from tests.data import FIXTURES
 from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport
+from wtxtgit.report.diff import OTHER_BYTES, DiffReport
 
 
 def npz(**arrays: Any) -> bytes:
@@ -71,7 +71,7 @@ CASES = {
         FOLD,
         [f"3 bytes at offset {len(FOLD)} that belong to no tensor or part were removed"],
     ),
-    "padding": (FOLD, FOLD + bytes(9), []),
+    "padding": (FOLD, FOLD + bytes(9), [OTHER_BYTES]),
     "tensors and their checksums": (ARRAYS, npz(w=np.arange(60.0) + 1), []),
 }  # fmt: skip
 

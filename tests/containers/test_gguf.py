@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
+from gguf import GGUFReader
 from gguf.constants import GGML_QUANT_SIZES
 
 from tests.containers.gguf_files import (
@@ -28,7 +29,7 @@ from tests.containers.gguf_files import (
 )
 from tests.containers.gguf_files import gguf as made
 from tests.containers.samples import check_cut, spelled
-from tests.data import fixture, golden, golden_of
+from tests.data import GOLDEN, fixture, golden, golden_of
 from wtxtgit.containers.any_format import check, describe, split, tensors
 from wtxtgit.containers.gguf import read
 from wtxtgit.containers.gguf.read import TYPES
@@ -136,6 +137,17 @@ def test_numbers_of_big_endian_files_are_bytes_in_the_text() -> None:
     assert found["blk.1.int8"].byteorder == "little"
 
 
+TOKENS, SCORES = "tokenizer.ggml.tokens", "tokenizer.ggml.scores"
+
+
+def items_of(key: str) -> dict[str, str]:
+    """The hash of an array's items, as gguf's own reader finds them."""
+    reader = GGUFReader(GOLDEN / "gguf/metadata.gguf")
+    # Before the items come the key's length, the key, and the types and count of the array.
+    items = reader.fields[key].parts[5:]
+    return {"sha256": sha256(b"".join(part.tobytes() for part in items)).hexdigest()}
+
+
 def test_values_of_all_types() -> None:
     listed = describe(memoryview(fixture("golden/gguf/metadata.gguf")))
     json.dumps(listed.metadata)
@@ -158,8 +170,8 @@ def test_values_of_all_types() -> None:
         "v.ints": [1, -2, 3],
         "v.floats": [0.25, 1.0],
         "v.bools": [True, False],
-        "tokenizer.ggml.tokens": {"type": "string", "count": 100},
-        "tokenizer.ggml.scores": {"type": "float32", "count": 100},
+        "tokenizer.ggml.tokens": {"type": "string", "count": 100} | items_of(TOKENS),
+        "tokenizer.ggml.scores": {"type": "float32", "count": 100} | items_of(SCORES),
     }
     assert listed.tags == {"general.architecture": "gpt2", "v.string": 'α\n"β'}
     assert set(listed.untold) == set(values) - set(listed.tags)
@@ -179,7 +191,8 @@ def test_nested_arrays_are_listed_and_bounded() -> None:
     values = describe(memoryview(head([two, many, nested(64)]))).metadata["metadata_kv"]
     assert isinstance(values, dict)
     assert values["two"] == [[False, True], []]
-    assert values["many"] == [{"type": "bool", "count": 65}, [7]]
+    told = {"type": "bool", "count": 65, "sha256": sha256(bytes(65)).hexdigest()}
+    assert values["many"] == [told, [7]]
     deep = values["deep"]
     for _ in range(63):
         (deep,) = deep
@@ -212,7 +225,11 @@ def test_a_long_vocabulary_is_passed_over() -> None:
     tokens = entry("tokens", ARRAY, array(STRING, 10**6, string("ab") * 10**6))
     listed = describe(memoryview(head([tokens, ARCHITECTURE])))
     assert listed.metadata["metadata_kv"] == {
-        "tokens": {"type": "string", "count": 10**6},
+        "tokens": {
+            "type": "string",
+            "count": 10**6,
+            "sha256": sha256(string("ab") * 10**6).hexdigest(),
+        },
         "general.architecture": "llama",
     }
 

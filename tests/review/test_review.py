@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
+from tests.containers import gguf_files, torch_files
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
@@ -18,7 +19,7 @@ from wtxtgit.cli.environment import facts_key
 from wtxtgit.comparison.compare import MOST_DISTRIBUTIONS
 from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import TensorStatus
+from wtxtgit.report.diff import OTHER_BYTES, TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 from wtxtgit.review.review import MOST_COMMITS, ReviewRequest, review
 from wtxtgit.text import file as text_file
@@ -318,6 +319,89 @@ def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
                 f"6 bytes at offset {len(content)} that belong to no tensor or part were added",
             )
         ]
+
+
+def changed(repo: Repo, name: str, before: bytes, after: bytes) -> Reviewed:
+    """The review of a branch that makes one content of a file another."""
+    repo.track("*")
+    repo.write(name, text_of(before))
+    repo.add()
+    repo.commit("base")
+    repo.git("checkout", "-q", "-b", "topic")
+    repo.write(name, text_of(after))
+    repo.add()
+    repo.commit("change")
+    return only(reviewed(repo))
+
+
+def flags(one: Reviewed) -> list[tuple[Risk, str]]:
+    return [(flag.risk, flag.message) for flag in one.flags]
+
+
+class TestWhatDecidesHowAModelIsUsed:
+    def test_code_that_a_pickle_would_run(self, repo: Repo) -> None:
+        """The tensors are the same; torch's own names are no risk."""
+        storages = {"0": bytes(8)}
+        before = torch_files.archive(torch_files.named(w=torch_files.vector("0", 2)), storages)
+        run = torch_files.call(torch_files.name("os", "system"), torch_files.text("echo"))
+        after = torch_files.named(w=torch_files.vector("0", 2), x=run)
+        one = changed(repo, "a.pt", before, torch_files.archive(after, storages))
+        risk, message = flags(one)[0]
+        assert (risk, message) == (
+            Risk.CODE,
+            "unpickling it would import, and may call, os.system",
+        )
+        assert one.diff is not None
+        assert one.diff.imports == ("os.system",)
+
+    def test_a_new_file_that_runs_code(self, repo: Repo) -> None:
+        started(repo)
+        run = torch_files.call(torch_files.name("os", "system"), torch_files.text("echo"))
+        repo.track("*.pt")
+        repo.write("a.pt", text_of(torch_files.archive(torch_files.named(x=run))))
+        repo.add()
+        repo.commit("new")
+        (one,) = (one for one in reviewed(repo).artifacts if one.path == b"a.pt")
+        assert Risk.CODE in risks(one)
+
+    def test_one_token_of_a_vocabulary(self, repo: Repo) -> None:
+        """The array is too long to be listed."""
+        files = []
+        for word in ("yes", "no!"):
+            words = gguf_files.string(word) + gguf_files.string("ab") * 99
+            tokens = gguf_files.array(gguf_files.STRING, 100, words)
+            key = gguf_files.entry("tokenizer.ggml.tokens", gguf_files.ARRAY, tokens)
+            files.append(gguf_files.head([key]))
+        one = changed(repo, "a.gguf", *files)
+        place = "/metadata_kv/tokenizer.ggml.tokens/sha256"
+        assert flags(one) == [(Risk.METADATA, f"1 value: changed {place}")]
+
+    def test_a_template_behind_a_flood_of_other_values(self, repo: Repo) -> None:
+        many = {f"a{n:05}": "1" for n in range(2000)}
+        before = file(weights(1), many | {"chat_template": "x" * 300 + "be honest" + "y" * 300})
+        other = dict.fromkeys(many, "2") | {"chat_template": "x" * 300 + "lie" + "y" * 300}
+        one = changed(repo, MODEL, before, file(weights(1), other))
+        assert flags(one) == [
+            (Risk.METADATA, "1 value: changed /__metadata__/chat_template"),
+        ]
+        assert one.diff is not None
+        first = one.diff.metadata[0]
+        assert isinstance(first.before, str)
+        assert isinstance(first.after, str)
+        assert (first.before[13:22], first.after[13:16]) == ("be honest", "lie")
+
+    def test_counters_and_times_are_no_risk(self, repo: Repo) -> None:
+        before, after = (file(weights(1), {"step": step}) for step in "12")
+        one = changed(repo, MODEL, before, after)
+        assert flags(one) == []
+        assert one.diff is not None
+        assert one.diff.metadata
+
+    def test_bytes_that_are_nothing_else(self, repo: Repo) -> None:
+        """The same tensors in another order in the file."""
+        turned = dict(reversed(weights(2).items()))
+        one = changed(repo, MODEL, file(weights(2)), file(turned))
+        assert flags(one) == [(Risk.PART, OTHER_BYTES)]
 
 
 class TestOneSide:

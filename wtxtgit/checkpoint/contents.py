@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -147,7 +147,7 @@ class Checkpoint:
     """An open checkpoint.
 
     `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` names the
-    chunks whose own tensors are in `tensors`.
+    chunks whose own tensors are in `tensors`. `imports` are as of a description, of chunks too.
     """
 
     name: str
@@ -160,6 +160,7 @@ class Checkpoint:
     text: TextFile | None = None
     shared: Shared = field(default_factory=dict)
     nested: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
     def content(self, tensor: Tensor) -> Hashable:
         """Return a value that is equal for equal bytes on both sides; None if they have to be
@@ -296,7 +297,15 @@ def _of_file(
         side.text,
         shared or {},
         tuple(chunk.name for chunk in description.nested),
+        (*description.imports, *_inner_imports(description, options)),
     )
+
+
+def _inner_imports(description: Description, options: ReadOptions) -> Iterator[str]:
+    for chunk in description.nested:
+        # Why a chunk can't be read is reported elsewhere.
+        with suppress(FormatError):
+            yield from any_format.describe(chunk.open(), options).imports
 
 
 def native_tensors(index: TextIndex, layout: Layout | None) -> Iterator[tuple[ArrayIndex, Tensor]]:

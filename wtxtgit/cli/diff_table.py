@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,8 +20,6 @@ _MOST_CONCERNS = 20
 _MOST_RANGES = 3
 """Ranges of rows that a table names; JSON has more."""
 MOST_METADATA = 50
-_MOST_VALUE = 60
-"""Characters of a metadata value that are shown."""
 
 
 def print_changes(report: DiffReport) -> None:
@@ -32,6 +29,8 @@ def print_changes(report: DiffReport) -> None:
     print_line(totals(report))
     for note in report.notes:
         print_line(f"note: {note}")
+    for message in list(report.import_messages())[:_MOST_CONCERNS]:
+        print_line(f"risk: {message}")
     from wtxtgit.report.tables import CONCERNS
 
     concerns = report.concerns
@@ -159,9 +158,12 @@ def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA)
     """Print what changed of the metadata, `most` values of it."""
     if not changes:
         return
+    from wtxtgit.report.tables import MOST_VALUE, after_cell, before_cell
+
     print_line()
     for change in changes[:most]:
-        before, after = _value(change.before), _value(change.after)
+        cells = before_cell(change), after_cell(change)
+        before, after = (clipped(_cell(cell), MOST_VALUE) for cell in cells)
         words = {"added": f"added {after}", "removed": f"removed, was {before}"}
         what = words.get(str(change.kind), f"{before} -> {after}")
         print_line(f"metadata {change.path}: {what}")
@@ -204,10 +206,6 @@ def _rows(rows: RowFacts) -> str:
         return words
     spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in rows.ranges]
     return f"{words}: {', '.join(spans)}"
-
-
-def _value(value: object) -> str:
-    return clipped(json.dumps(value, ensure_ascii=False, default=str), _MOST_VALUE)
 
 
 def _moved(before: float | None, after: float | None) -> str:

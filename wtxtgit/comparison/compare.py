@@ -5,8 +5,9 @@ Of two texts, only those arrays are decoded whose lines differ.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.comparison.parts import file_of, looks_like, part_changes
 from wtxtgit.errors import FormatError, clipped
-from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
@@ -26,6 +27,7 @@ from wtxtgit.report.diff import (
     TensorDiff,
     TensorStatus,
 )
+from wtxtgit.report.figures import apart
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.quantised import scale_states
@@ -40,6 +42,8 @@ MAX_CHANGES = 1000
 """The most changes of metadata that are listed."""
 MAX_VALUE = 200
 """The longest string in characters that is shown whole."""
+DECIDING = re.compile(r"templat|tokeniz|token_id|vocab|merges|architect|auto_map", re.IGNORECASE)
+"""Names of values that decide which text a model reads, or which code runs it."""
 MOST_DISTRIBUTIONS = 100
 """The values of at most this many tensors are counted: those that changed most."""
 _ABSENT = object()
@@ -106,8 +110,45 @@ def compare(
             *_form_notes(a, b),
         ),
         tuple(_parts((a, before), (b, after))),
+        _new_imports(before.imports, after.imports),
     )
+    if only is None and is_empty(report) and _differ(a, b, pages):
+        other = PartChange(None, TensorStatus.CHANGED, None, a.size, b.size)
+        report = replace(report, parts=(other,))
     return Compared(report, before, after)
+
+
+def _new_imports(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+    known = frozenset(before)
+    return tuple(dict.fromkeys(name for name in after if name not in known))
+
+
+def is_empty(report: DiffReport) -> bool:
+    """Whether nothing differs, although everything of two files of one format was compared."""
+    is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
+    return (
+        is_same
+        and report.a_format == report.b_format
+        and not (report.metadata or report.parts or report.imports)
+    )
+
+
+def _differ(a: Side, b: Side, pages: Pages) -> bool:
+    """Whether the files are not the same, byte by byte."""
+    if a.text is not None and b.text is not None:
+        if not (a.text.is_container and b.text.is_container):
+            return False
+        # Arrays that one text shares with the other need not be decoded again.
+        from wtxtgit.text.file import shared_arrays
+
+        shared = shared_arrays(a.text, b.text)
+        texts = zip((a.text, b.text), shared, strict=True)
+        if all(known.keys() >= text.by_name.keys() for text, known in texts):
+            return False
+    for side in (a, b):
+        if side.text is not None:
+            side.text.fill_all()
+    return not same_bytes(file_of(a), file_of(b), pages.advance)
 
 
 def distributions_of(
@@ -206,7 +247,9 @@ def listed(
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
     # Of a new file only bytes that belong to no part are reported: all its parts are new.
     parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
-    return DiffReport("", name, "", kind, tensors, notes=notes, parts=parts), checkpoint
+    imports = _new_imports((), checkpoint.imports)
+    report = DiffReport("", name, "", kind, tensors, notes=notes, parts=parts, imports=imports)
+    return report, checkpoint
 
 
 @dataclass(slots=True)
@@ -427,13 +470,20 @@ def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChang
 
 
 def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange], bool]:
-    """Return how two values of plain data differ, leaf by leaf; and whether that is all of it."""
-    changed: list[MetadataChange] = []
+    """Return how two values of plain data differ, leaf by leaf; and whether that is all of it.
+
+    What decides how a model is used comes first, and is the last to be left out.
+    """
+    first: list[MetadataChange] = []
+    others: list[MetadataChange] = []
+    total = 0
+    # To the end: a flood of other values must not hide those that come first.
     for change in _walk("", before, after):
-        if len(changed) == MAX_CHANGES:
-            return changed, False
-        changed.append(change)
-    return changed, True
+        total += 1
+        kept = first if DECIDING.search(change.path) else others
+        if len(kept) < MAX_CHANGES:
+            kept.append(change)
+    return (first + others)[:MAX_CHANGES], total <= MAX_CHANGES
 
 
 def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
@@ -456,6 +506,8 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
     elif after is _ABSENT:
         yield from _leaves(path, before, TensorStatus.REMOVED)
     elif _is_leaf(before) and _is_leaf(after):
+        if isinstance(before, str) and isinstance(after, str):
+            before, after = apart(before, after, MAX_VALUE)
         yield MetadataChange(path, TensorStatus.CHANGED, _shown(before), _shown(after))
     else:
         yield from _leaves(path, before, TensorStatus.REMOVED)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part, to_read
 from wtxtgit.checkpoint.open import payload_for
-from wtxtgit.comparison.compare import compare, form_note, listed
+from wtxtgit.comparison.compare import compare, form_note, is_empty, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import (
@@ -28,12 +28,10 @@ from wtxtgit.io.files import (
     shown_path,
 )
 from wtxtgit.io.progress import Progress, expect
-from wtxtgit.io.view import ByteView, Pages, same_bytes
+from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
-
-OTHER_BYTES = "tensors and metadata are the same, but other bytes of the files differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +112,9 @@ def _compared(
             expect(progress, to_read((before, after)))
             report = compare(before, after, options, pages, threads).report
             # git only calls this for files that differ: an empty report would be confusing.
-            if not _is_empty(report):
+            if not is_empty(report):
                 return report
-            told = _stored_forms(pair) if _equal(before, after, pages) else OTHER_BYTES
+            told = _stored_forms(pair)
             return report if told is None else replace(report, notes=(*report.notes, told))
         # Only one side: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
@@ -139,21 +137,6 @@ def _inventory(side: Side, status: TensorStatus, options: ReadOptions, pages: Pa
     totals = [DtypeTotal(name, n, elements[name], nbytes[name]) for name, n in tensors.items()]
     totals.sort(key=lambda total: (-total.nbytes, total.dtype))
     return Inventory(checkpoint.format, side.size, tuple(totals), report.notes)
-
-
-def _is_empty(report: DiffReport) -> bool:
-    """Whether nothing differs, although everything was compared."""
-    is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
-    return is_same and not report.metadata
-
-
-def _equal(a: Side, b: Side, pages: Pages) -> bool:
-    """Whether the files are the same; not answered for two texts, or a text and a file."""
-    # For texts the arrays were compared, and git shows their other lines on request.
-    if a.text is not None or b.text is not None:
-        return True
-    before, after = a.data, b.data
-    return same_bytes(before, after, pages.advance)
 
 
 def _stored_forms(pair: Pair) -> str | None:

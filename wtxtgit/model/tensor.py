@@ -191,7 +191,8 @@ class Description:
     `parts` describe what stands where in the file. `size` is the total size in bytes of the files
     of a set, None for a single file; `unlisted` lists what these files hold that the set's index
     does not. `own` returns the metadata in the form that a writer of the same format takes, if
-    that takes more than tags.
+    that takes more than tags. `imports` are the names that Python's pickle would import, and may
+    call, when the file is loaded, without those that torch itself allows.
     """
 
     format: str
@@ -204,6 +205,7 @@ class Description:
     parts: tuple[PartNote, ...] = ()
     unlisted: tuple[str, ...] = ()
     own: Callable[[], Mapping[str, object]] | None = None
+    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -345,10 +345,14 @@ class MetadataChange(JsonObject):
             yield "after", self.after
 
 
+OTHER_BYTES = "tensors and metadata are the same, but other bytes of the files differ"
+
+
 @dataclass(frozen=True, slots=True)
 class PartChange(JsonObject):
     """A part of a file that is not a tensor; or, if `name` is None, bytes that belong to no part.
 
+    Without a name, `changed` means that nothing else differs, yet the files do; it has no offset.
     `offset` is its position after the change, or before it if it is gone. `before` and `after` are
     sizes in bytes, None for none. `looks_like` is the format whose magic starts bytes that belong
     to no part.
@@ -373,6 +377,8 @@ class PartChange(JsonObject):
             }
             changed = f"changed bytes, {self.before} before, {self.after} after"
             return f"part {self.name}: {words.get(self.status, changed)}"
+        if self.status is TensorStatus.CHANGED:
+            return OTHER_BYTES
         size = counted(self.before or 0 if self.after is None else self.after, "byte")
         alike = "" if self.looks_like is None else f", which begin like {self.looks_like},"
         fate = "were removed" if self.after is None else "were added"
@@ -400,11 +406,15 @@ class Summary(JsonObject):
 
 @dataclass(frozen=True, repr=False)
 class DiffReport(JsonObject):
-    """Two checkpoints compared: `a` before, `b` after."""
+    """Two checkpoints compared: `a` before, `b` after.
+
+    `imports` are the names that unpickling `b` would import, and may call, which torch does not
+    allow by itself and which `a` does not have.
+    """
 
     # Not slotted, for its cached properties.
 
-    KEYS = "a b format tensors metadata parts notes summary"
+    KEYS = "a b format tensors metadata parts imports=told_imports? notes summary"
 
     a: str
     b: str
@@ -414,6 +424,17 @@ class DiffReport(JsonObject):
     metadata: tuple[MetadataChange, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     parts: tuple[PartChange, ...] = ()
+    imports: tuple[str, ...] = ()
+
+    @property
+    def told_imports(self) -> tuple[str, ...] | None:
+        """The imports, None if there are none."""
+        return self.imports or None
+
+    def import_messages(self) -> Iterator[str]:
+        """Yield the imports in words."""
+        for name in self.imports:
+            yield f"unpickling it would import, and may call, {name}"
 
     def __repr__(self) -> str:
         return f"<DiffReport: {self._totals()}>"

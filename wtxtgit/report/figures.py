@@ -13,6 +13,8 @@ HASH_SHOWN = 12
 NONE = "\u2013"
 """Stands for a missing number."""
 _MOST_PERCENT = 10
+_CONTEXT = 10
+"""Characters that two texts share and that are shown before the first difference."""
 _NUMBER = re.compile("([0-9]+)")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _THOUSANDS = ("", " k", " M", " G", " T")
@@ -77,3 +79,16 @@ def in_natural_order(name: str) -> list[tuple[int, str]]:
         (len(part.lstrip("0")) + 1, part.lstrip("0")) if part.isdigit() else (0, part)
         for part in _NUMBER.split(name)
     ]
+
+
+def apart(before: str, after: str, most: int) -> tuple[str, str]:
+    """Return two texts, without what they begin with alike if one has over `most` characters.
+
+    They still show where they differ when their middle is left out.
+    """
+    pairs = enumerate(zip(before, after, strict=False))
+    differs = next((at for at, (old, new) in pairs if old != new), min(len(before), len(after)))
+    alike = differs - _CONTEXT
+    if max(len(before), len(after)) <= most or alike <= _CONTEXT:
+        return before, after
+    return f"...{before[alike:]}", f"...{after[alike:]}"

@@ -65,11 +65,13 @@ RISKS = {
     ),
     "single-layer": ("Only one layer of a checkpoint changed.", _LOOK),
     "unusual-change": ("A layer or tensor changed far more than similar ones.", _LOOK),
+    "runs-code": ("Loading a checkpoint with pickle may run other code than before.", _LOOK),
     "hidden-bytes": (
         "A file has new bytes that belong to no tensor or part.",
         "wtxtgit inspect --parts HEAD:PATH  # lists all pieces of the file with their offsets",
     ),
     "part-changed": ("A part of a file that is not a tensor changed.", _LOOK),
+    "metadata-changed": ("A template, tokenizer, vocabulary or architecture changed.", _LOOK),
     "not-compared": (
         "Values, or encrypted parts, could not be read.",
         _READ,
@@ -108,7 +110,14 @@ By the words of `Risk`: an audit does without the module that has them.
 _OF_TRUST = frozenset({"unsealed", "unknown-signer", "broken-chain"})
 _OF_FILES = frozenset(
     {
-        *("hidden-bytes", "part-changed", "not-compared", "opaque"),
+        *(
+            "runs-code",
+            "hidden-bytes",
+            "part-changed",
+            "metadata-changed",
+            "not-compared",
+            "opaque",
+        ),
         *("damaged", "lfs-pointer", "raw-binary", "large-blob"),
     }
 )

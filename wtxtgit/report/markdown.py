@@ -28,6 +28,7 @@ from wtxtgit.report.tables import (
     GENERATIONS,
     LAYERS,
     METADATA,
+    MOST_VALUE,
     OTHERS,
     TENSORS,
     Cell,
@@ -63,8 +64,7 @@ MOST_LISTED = 100
 """The most checkpoints in the table of all of them."""
 MOST_NAME = 120
 MOST_MESSAGE = 300
-MOST_VALUE = 60
-"""The most characters of a name, a message, and a value of the metadata."""
+"""The most characters of a name, and of a message."""
 _OVERVIEW_SHARE = 0.5
 """Largest share of a comment for the table of all checkpoints."""
 _SECTION_SHARE = 0.5

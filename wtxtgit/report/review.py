@@ -39,8 +39,10 @@ class Risk(StrEnum):
     REMOVED = "tensor-removed"
     SINGLE = "single-layer"
     UNUSUAL = "unusual-change"
+    CODE = "runs-code"
     HIDDEN = "hidden-bytes"
     PART = "part-changed"
+    METADATA = "metadata-changed"
     UNREAD = "not-compared"
     UNSEALED = "unsealed"
     SIGNER = "unknown-signer"
@@ -306,8 +308,10 @@ LABELS = {
     Risk.REMOVED: "Tensor removed",
     Risk.SINGLE: "Single layer",
     Risk.UNUSUAL: "Unusual change",
+    Risk.CODE: "Runs code",
     Risk.HIDDEN: "Hidden bytes",
     Risk.PART: "Part changed",
+    Risk.METADATA: "Metadata changed",
     Risk.UNREAD: "Not compared",
     Risk.UNSEALED: "Unsealed",
     Risk.SIGNER: "Unknown signer",
@@ -325,6 +329,7 @@ SEVERE = frozenset(
         Risk.DEAD,
         Risk.ZERO,
         Risk.CONSTANT,
+        Risk.CODE,
         Risk.HIDDEN,
         Risk.SIGNER,
         Risk.CHAIN,

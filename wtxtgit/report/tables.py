@@ -24,6 +24,7 @@ from wtxtgit.report.figures import (
     DATE_SHOWN,
     NONE,
     OID_SHOWN,
+    apart,
     count,
     digits,
     extents,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports
     )
 
 _T = TypeVar("_T")
+MOST_VALUE = 60
+"""The most characters of a value of the metadata, where there is little room."""
 
 
 class Name(str):
@@ -150,16 +153,25 @@ def name_cell(tensor: TensorDiff) -> Name | ChangeCell:
 
 def before_cell(change: MetadataChange) -> Cell:
     """Return the former value of the metadata, as JSON."""
-    return None if change.kind is TensorStatus.ADDED else _json(change.before)
+    return _values(change)[0]
 
 
 def after_cell(change: MetadataChange) -> Cell:
     """Return the new value of the metadata, as JSON."""
-    return None if change.kind is TensorStatus.REMOVED else _json(change.after)
+    return _values(change)[1]
 
 
-def _json(value: object) -> Json:
-    return Json(json.dumps(value, ensure_ascii=False, default=str))
+def _values(change: MetadataChange) -> tuple[Json | None, Json | None]:
+    if change.kind is TensorStatus.ADDED:
+        return None, Json(_json(change.after))
+    if change.kind is TensorStatus.REMOVED:
+        return Json(_json(change.before)), None
+    before, after = apart(_json(change.before), _json(change.after), MOST_VALUE)
+    return Json(before), Json(after)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def tensors_changed(diff: DiffReport) -> str:

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf, log10, prod
 from statistics import median
 
-from wtxtgit.errors import counted
-from wtxtgit.report.diff import DiffReport, Numbers, TensorDiff, TensorStatus, ValueRisk
+from wtxtgit.comparison.compare import DECIDING
+from wtxtgit.errors import clipped, counted
+from wtxtgit.report.diff import (
+    DiffReport,
+    MetadataChange,
+    Numbers,
+    TensorDiff,
+    TensorStatus,
+    ValueRisk,
+)
 from wtxtgit.report.figures import extents
 from wtxtgit.report.review import Flag, LayerGroup, Risk
 
@@ -176,16 +184,36 @@ def _dead(report: DiffReport) -> Iterator[str]:
             yield f"{name}: {which} is constant"
 
 
+_MOST_PATHS, _MOST_PATH = 3, 80
+"""How many paths of metadata a flag names, and the most characters of each."""
+
+
 def part_flags(report: DiffReport) -> Iterator[Flag]:
-    """Yield flags for what differs besides tensors and metadata.
+    """Yield flags for what differs besides tensors, of the metadata for what decides how a model is
+    used: step counters and times change with every version.
 
     Bytes that belong to no part are only flagged if they are at the head: that they are gone is no
     risk.
     """
-    hidden = (one for one in report.parts if one.name is None and one.after is not None)
+    yield from limited(Risk.CODE, ((None, one) for one in report.import_messages()), "name")
+    hidden = (one for one in report.parts if one.name is None and one.status is TensorStatus.ADDED)
     yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
-    named = (one for one in report.parts if one.name is not None)
-    yield from limited(Risk.PART, ((None, one.message) for one in named), "part")
+    changed = (
+        one for one in report.parts if one.name is not None or one.status is TensorStatus.CHANGED
+    )
+    yield from limited(Risk.PART, ((None, one.message) for one in changed), "part")
+    deciding = [one for one in report.metadata if DECIDING.search(one.path)]
+    if deciding:
+        yield Flag(Risk.METADATA, _told_metadata(deciding))
+
+
+def _told_metadata(changes: Sequence[MetadataChange]) -> str:
+    """Return `3 values: changed /a, added /b and 1 more`."""
+    named = [f"{one.kind} {clipped(one.path, _MOST_PATH)}" for one in changes[:_MOST_PATHS]]
+    more = len(changes) - len(named)
+    return (
+        f"{counted(len(changes), 'value')}: {', '.join(named)}{f' and {more} more' if more else ''}"
+    )
 
 
 def _is_flat(tensor: TensorDiff) -> bool:

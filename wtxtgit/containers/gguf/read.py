@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from math import prod
 from struct import Struct
 from typing import Literal
@@ -25,14 +26,14 @@ from wtxtgit.containers.intervals import aligned
 from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.model.ggml import PREFIX, TYPES, GgmlType, unknown
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 # The most key-value pairs of a file ("Limits"): each becomes an object in memory.
 MAX_ENTRIES = MAX_TENSORS
-# A description lists arrays of up to this many items, and only the count of longer ones: nobody
-# reads a vocabulary in a report.
+# A description lists arrays of up to this many items, and only count and hash of longer ones:
+# nobody reads a vocabulary in a report.
 MAX_LISTED = 64
 
 # What a byte of a listed value counts: a reference takes eight bytes.
@@ -149,8 +150,8 @@ def skip_items(cursor: Cursor, item_type: int, count: int, depth: int = 1) -> No
 def decode(cursor: Cursor, value_type: int) -> object:
     """Return the value at the cursor, which was skipped before, as plain data.
 
-    Arrays of over MAX_LISTED items become `{"type": ..., "count": ...}`. Bytes of a string that are
-    not UTF-8 become U+FFFD.
+    Arrays of over MAX_LISTED items become `{"type": ..., "count": ..., "sha256": ...}`, with the
+    hash of the items' bytes. Bytes of a string that are not UTF-8 become U+FFFD.
     """
     if value_type == STRING:
         raw = cursor.take(cursor.integer(COUNT_SIZE, "string length"), "string")
@@ -160,8 +161,11 @@ def decode(cursor: Cursor, value_type: int) -> object:
         return value
     item_type, count = read_array_head(cursor)
     if count > MAX_LISTED:
+        start = cursor.pos
         skip_items(cursor, item_type, count)
-        return {"type": NAMES[item_type], "count": count}
+        # By the hash a comparison sees that an item changed.
+        digest = hashed(sha256(), pieces(cursor.data[start : cursor.pos])).hexdigest()
+        return {"type": NAMES[item_type], "count": count, "sha256": digest}
     return [decode(cursor, item_type) for _ in range(count)]
 
 

@@ -24,7 +24,8 @@ from wtxtgit.containers.torch.read import (
     VERSION,
     Torch,
 )
-from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
+from wtxtgit.containers.torch.safe_globals import is_safe
+from wtxtgit.containers.torch.views import Storage, View, why_outside
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.model.findings import Findings
@@ -32,50 +33,12 @@ from wtxtgit.model.tensor import ReadOptions
 
 OPCODES = frozenset(b"\x80.cRb(ae)]}su\x8ft\x85\x86\x87NJKMG\x88\x89XUQ\x81hjqr\x8a")
 """The opcodes of pickles that a load with `weights_only` accepts."""
-_BY_MODULE = {
-    "collections": ("OrderedDict", "Counter"),
-    "torch.nn.parameter": ("Parameter",),
-    "torch.serialization": ("_get_layout",),
-    "torch": (
-        "Size",
-        "Tensor",
-        "device",
-        "per_tensor_affine",
-        "per_tensor_symmetric",
-        "per_channel_affine",
-        "per_channel_symmetric",
-        "per_channel_affine_float_qparams",
-    ),
-    "_codecs": ("encode",),
-    "builtins": ("bytearray", "set", "complex"),
-    "torch._utils": (
-        "_rebuild_parameter",
-        "_rebuild_parameter_with_state",
-        "_rebuild_qtensor",
-        "_rebuild_tensor",
-        "_rebuild_tensor_v2",
-        "_rebuild_tensor_v3",
-        "_rebuild_sparse_tensor",
-        "_rebuild_meta_tensor_no_storage",
-        "_rebuild_nested_tensor",
-        "_rebuild_wrapper_subclass",
-        "_rebuild_device_tensor_from_numpy",
-        "_rebuild_device_tensor_from_cpu_tensor",
-    ),
-    "torch._tensor": ("_rebuild_from_type_v2",),
-    "torch.storage": ("TypedStorage",),
-}
-_PYTHON_2 = {"__builtin__": "builtins"}
-"""Modules with another name in Python 3, so far as they matter here."""
-_STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse", "torch.cuda.sparse")
-_TENSOR_SUFFIX = "Tensor"
 DATA_VERSION = ".data/version"
 """The member in which torch first looks for the version."""
 FORMAT_VERSION = ".format_version"
 LEAST_VERSION, MOST_VERSION = 1, 10
 """Versions of archives that torch can read; it writes 3, and later ones for a few operators."""
 _NUMBER = re.compile(rb"[0-9]{1,9}\n?")
-_SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in names}
 
 
 def check(container: Torch, options: ReadOptions) -> Findings:
@@ -273,16 +236,3 @@ def _check_members_of_storages(findings: Findings, container: Torch) -> None:
             ALIGNMENT,
             off[0].start,
         )
-
-
-def is_safe(named: Global) -> bool:
-    """Whether a load with `weights_only=True` accepts the global."""
-    module = _PYTHON_2.get(named.module, named.module)
-    if (module, named.name) in _SAFE:
-        return True
-    if module == "torch" and named.name in SIZES:
-        return True
-    kind = named.name
-    if kind.endswith(_TENSOR_SUFFIX):
-        kind = kind.removesuffix(_TENSOR_SUFFIX) + "Storage"
-    return module in _STORAGE_MODULES and kind in STORAGES

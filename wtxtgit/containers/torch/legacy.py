@@ -23,6 +23,7 @@ from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.loading import refusals_of_value
 from wtxtgit.containers.torch.pickle_read import List, Pickle
 from wtxtgit.containers.torch.read import MISSING, StorageBytes, global_names, tensor
+from wtxtgit.containers.torch.safe_globals import imports_of
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
@@ -114,6 +115,7 @@ def describe(
         },
         tags=legacy.listing.tags,
         untold=legacy.listing.untold,
+        imports=imports_of(legacy.pickle),
     )
 
 

@@ -19,6 +19,7 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Pickle
+from wtxtgit.containers.torch.safe_globals import imports_of
 from wtxtgit.containers.torch.views import (
     ELEMENTS,
     NO_STORAGE,
@@ -214,6 +215,7 @@ def describe(container: Torch, options: ReadOptions) -> Description:
         },
         tags=container.listing.tags,
         untold=container.listing.untold,
+        imports=imports_of(container.pickle),
         parts=zip_read.part_notes(container.directory),
     )
 
