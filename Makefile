@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
   test-all collected tour lint types layers man wheel check structure schemas site pictures torture fuzz bench bench-docs bench-deps torch-deps \
-  browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
+  browser-deps programs-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]*:.*## / {printf "%-13s %s\n", $$1, $$2}' Makefile
@@ -81,7 +81,7 @@ test-all: collected  ## all tests but those of `make test-trainers`, in one run
 	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "not trainers" $(LONGEST) $(FOLDERS)
 
 # Not beside what installs torch: some tests import it.
-collected: torch-deps browser-deps remotes-deps  ## compile all tests, else each process does it
+collected: torch-deps browser-deps remotes-deps programs-deps  ## compile all tests, else each process does it
 	@told=$$($(BIN)/python -m pytest -qq --collect-only tests) || { echo "$$told"; exit 1; }
 
 torch-deps: $(TORCH_READY)  ## install torch, without CUDA where pip is told of such a build
@@ -108,12 +108,17 @@ $(SERVERS_READY): $(READY)
 	@rm $@.txt && touch $@
 
 more-deps: $(READY)  ## all that `make test-all` and `make fuzz` install, one after the other
-	@$(MAKE) --no-print-directory -j1 torch-deps remotes-deps fuzz-deps browser-deps
+	@$(MAKE) --no-print-directory -j1 torch-deps remotes-deps fuzz-deps browser-deps programs-deps
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
 	@command -v chromedriver >/dev/null || { apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  chromium chromium-driver; }
+
+programs-deps:  ## install age, zsh and fish, which some tests run, from Debian's packages
+	@{ command -v age && command -v zsh && command -v fish; } >/dev/null || { \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+	  --no-install-recommends age zsh fish; }
 
 lint: $(READY)  ## style and formatting
 	$(BIN)/ruff check .
