@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tests.e2e.sealed import Sealed
 from tests.kit.pasting import HERE, paste
@@ -35,6 +35,7 @@ Make = Callable[[World], Words]
 COMMAND, INSTEAD, OPTION, NAMED, LISTS = "command", "instead", "option", "named", "lists"
 DOCTOR = ["doctor", "--json"]
 _TOLD = re.compile(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)$", re.MULTILINE)
+_BEFORE = re.compile(r"^(change to a repository, or run |whoever committed it has to run )")
 _CUT = re.compile(
     r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
     r"|begins|starts|chooses|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
@@ -50,7 +51,9 @@ class Row:
     A COMMAND is run, and what was told is gone then. An OPTION is given to the same command. What
     LISTS only shows more, INSTEAD is run in the place of what was given, and NAMED says how the
     last word of that is spelled. `then` is the code of the same command afterwards, or of `again`;
-    `ends` are codes that the commands of the hint may have.
+    `ends` are codes that the commands of the hint may have. `meant` says by what a word in capitals
+    is replaced, as a shell reads it; a command that others have to give is given in the folder
+    `where`.
     """
 
     make: Make
@@ -58,12 +61,17 @@ class Row:
     then: int = 0
     again: tuple[str, ...] = ()
     ends: tuple[int, ...] = (0,)
+    meant: Mapping[str, str] = field(default_factory=dict)
+    where: str = HERE
 
 
 def follow(world: World, hint: str, row: Row) -> None:
     """Have it told, follow it, and see that it is gone."""
     words = row.make(world)
     found, message = _told(hint, world.said(*words))
+    for capitals, spelled in row.meant.items():
+        assert capitals in found
+        found = found.replace(capitals, spelled)
     match row.what:
         case "lists":
             # What is wrong with a file makes its list end with 1.
@@ -85,7 +93,7 @@ def follow(world: World, hint: str, row: Row) -> None:
         case _:
             for command in commands(found):
                 command += " -qm followed" if command == "git commit" else ""
-                paste(world, command, ok=row.ends)
+                paste(world, command, row.where, ok=row.ends)
     again, out, after = world.said(*(row.again or words))
     assert message not in after, after
     assert message not in (one for one, _ in _of_doctor(out))
@@ -96,9 +104,7 @@ def commands(hint: str) -> list[str]:
     """The commands of a hint, without what is said of them."""
     steps = hint.rpartition(": ")[2].split(", then ")
     steps = ["git commit" if step == "commit" else step for step in steps]
-    return [
-        _CUT.sub("", step.removeprefix("change to a repository, or run ")).strip() for step in steps
-    ]
+    return [_CUT.sub("", _BEFORE.sub("", step)).strip() for step in steps]
 
 
 def _told(hint: str, said: tuple[int, str, str]) -> tuple[str, str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 NOT_FOLLOWED = {
     "a remote, a forge's server, git-lfs, a cluster or a package is asked for": (
-        "--everything rewrites all branches and tags; git push --force moves those of a remote",
         "--from-lfs converts the files that they point to",
         "--include PATTERN selects files, --from-lfs all files of git-lfs",
         "--scheduler tcp://HOST:8786, which dask scheduler prints when it starts",
@@ -20,8 +19,6 @@ NOT_FOLLOWED = {
         "git lfs install",
         "git lfs pull fetches the file, then git add -- {}",
         "git lfs pull, then git add --renormalize -- {}",
-        "git remote add NAME URL",
-        "git remote add origin URL",
         "git show {} | git lfs smudge > FILE writes the file",
         "examples are git+REMOTE, lfs, file:///FOLDER and s3://BUCKET/FOLDER; fsspec knows more",
         "pip install 'wtxtgit[dask]'",
@@ -32,15 +29,7 @@ NOT_FOLLOWED = {
         "wtxtgit fetch REV fetches the data of a commit; no ref was moved",
         "wtxtgit migrate export --to-lfs",
         "wtxtgit migrate import --from-lfs {} converts earlier commits too",
-        "wtxtgit push --check, in a clone that has the data, sends it again",
-        "whoever committed it has to run wtxtgit push, in the clone that has the data",
         "wtxtgit push to the folder that it serves",
-        "wtxtgit push from a clone that has the data restores it",
-        "wtxtgit status shows which lack their data; wtxtgit verify PATH shows damage",
-        "wtxtgit store use URL",
-        "wtxtgit store use URL names one",
-        "wtxtgit store use URL, of the folder that it serves",
-        "wtxtgit store use {}",
         "wtxtgit store verify",
         "{} stages the files as text for the next commit",
     ),

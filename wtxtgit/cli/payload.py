@@ -41,6 +41,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     from wtxtgit.git import index
     from wtxtgit.remotes.payload import detached_texts, store_url
     from wtxtgit.remotes.payload.fetch import fetch_payload, set_damaged_aside
+    from wtxtgit.remotes.payload.on_demand import SEND_AGAIN
     from wtxtgit.remotes.payload.remote import place_of
     from wtxtgit.store.place import store_of
 
@@ -74,7 +75,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         for pack in done.refused:
             boundary.complain(
                 f"{done.remote}: pack {pack.pack} {pack.why}",
-                "wtxtgit push --check, in a clone that has the data, sends it again",
+                SEND_AGAIN,
             )
         _complain_of(done.lacking, f"not at {done.remote}", hint=None if done.refused else NOT_SENT)
         would = "would be fetched" if dry_run else "fetched"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # Most commands find all that they need in the store.
     from wtxtgit.remotes.payload.store_url import StoreUrl
     from wtxtgit.report.store import PayloadFetched
 
+SEND_AGAIN = "wtxtgit push --check, in a clone that has the data, sends it again"
+"""What ends the damage of a pack at the remote: a plain push takes what is listed there as sent."""
 _MAKING = Lock()
 
 
@@ -106,5 +108,5 @@ class FetchedPayload:
             pack = done.refused[0]
             raise EnvironmentFailure(
                 f"{done.remote}: pack {pack.pack} {pack.why}",
-                hint="wtxtgit push from a clone that has the data restores it",
+                hint=SEND_AGAIN,
             )
