@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Command
 from tests.e2e.sealed import checkpoint
-from tests.kit import Repo
+from tests.kit import Repo, terminal
 
 GREEN, RED, YELLOW, END = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 
 def on_a_terminal(wtxtgit: Command, *arguments: str, **given: str) -> str:
     """What a command writes to a terminal, on both of its outputs."""
-    leader, follower = pty.openpty()
     env = {**wtxtgit.options()["env"], "TERM": "xterm", "COLUMNS": "120", **given}
-    argv = wtxtgit.argv(*arguments)
-    with subprocess.Popen(
-        argv, stdout=follower, stderr=follower, env=env, cwd=wtxtgit.folder
-    ) as process:
-        os.close(follower)
-        read = b""
-        while True:
-            try:
-                piece = os.read(leader, 65_536)
-            except OSError:
-                break
-            if not piece:
-                break
-            read += piece
-        process.wait(60)
-    os.close(leader)
-    return read.decode()
+    return terminal.on_a_terminal(wtxtgit.argv(*arguments), env=env, cwd=wtxtgit.folder)[2]
 
 
 @pytest.fixture

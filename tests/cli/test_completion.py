@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -144,18 +145,13 @@ _ZSH = """
 """
 
 
-def typed_in_zsh(repo: Repo, folder: Path, typed: str) -> str:
-    """The line that zsh has after a tab."""
-    dots = folder / "dots"
-    dots.mkdir()
-    (dots / ".zshrc").write_text(_ZSH)
-    shown = dots / "shown"
-    env = {"PATH": with_program(folder), "ZDOTDIR": str(dots), "SHOWN": str(shown), "TERM": "vt100"}
+def _type(shell: Sequence[str], repo: Repo, env: Mapping[str, str], typed: str) -> None:
+    """Type a command and a tab in an interactive shell that says READY; it shows its line then."""
     terminal, end = os.openpty()
     with (
         os.fdopen(terminal, "r+b", buffering=0) as screen,
         subprocess.Popen(
-            ["zsh", "-d", "-i"],
+            shell,
             stdin=end,
             stdout=end,
             stderr=end,
@@ -173,6 +169,16 @@ def typed_in_zsh(repo: Repo, folder: Path, typed: str) -> str:
         with contextlib.suppress(OSError):
             while screen.read(1024):
                 pass
+
+
+def typed_in_zsh(repo: Repo, folder: Path, typed: str) -> str:
+    """The line that zsh has after a tab."""
+    dots = folder / "dots"
+    dots.mkdir()
+    (dots / ".zshrc").write_text(_ZSH)
+    shown = dots / "shown"
+    env = {"PATH": with_program(folder), "ZDOTDIR": str(dots), "SHOWN": str(shown), "TERM": "vt100"}
+    _type(["zsh", "-d", "-i"], repo, env, typed)
     return shown.read_text()
 
 
@@ -229,28 +235,7 @@ def typed_in_bash(repo: Repo, folder: Path, typed: str) -> str:
         "bind -x '\"\\C-x\": show'\nPS1=READY\n"
     )
     env = {"PATH": with_program(folder), "SHOWN": str(shown), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
-    terminal, end = os.openpty()
-    with (
-        os.fdopen(terminal, "r+b", buffering=0) as screen,
-        subprocess.Popen(
-            ["bash", "--noprofile", "--rcfile", str(rc), "-i"],
-            stdin=end,
-            stdout=end,
-            stderr=end,
-            cwd=repo.path,
-            env={**os.environ, **env},
-            start_new_session=True,
-        ),
-    ):
-        os.close(end)
-        seen = b""
-        while b"READY" not in seen:
-            seen += screen.read(1024)
-        screen.write(f"wtxtgit {typed}{_TAB}{_SHOW}".encode())
-        # Linux says so once nobody has the other end.
-        with contextlib.suppress(OSError):
-            while screen.read(1024):
-                pass
+    _type(["bash", "--noprofile", "--rcfile", str(rc), "-i"], repo, env, typed)
     return shown.read_text()
 
 

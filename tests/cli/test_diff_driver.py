@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 import wtxtgit as api
 from tests.cli.command import Command, Done
 from tests.kit import safetensors
+from tests.kit.terminal import on_a_terminal
 
 A, B, NULL = "a" * 40, "b" * 40, "0" * 40
 ABSENT = ("/dev/null", ".", ".")
@@ -218,21 +218,9 @@ def test_a_pager_of_any_width(columns: int, tables: int, wtxtgit: Command) -> No
 
 def test_on_a_terminal(wtxtgit: Command, sides: tuple[Path, Path]) -> None:
     old, new = sides
-    leader, follower = pty.openpty()
     argv = wtxtgit.argv("diff-driver", "--", "m", old, A, "100644", new, B, "100644")
     given = {**wtxtgit.options()["env"], "COLUMNS": "100", "TERM": "xterm"}
-    with subprocess.Popen(argv, stdout=follower, env=given) as process:
-        os.close(follower)
-        read = b""
-        while True:
-            try:
-                block = os.read(leader, 65_536)
-            except OSError:
-                break
-            read += block
-            if not block:
-                break
-        assert process.wait(60) == 0
-    os.close(leader)
-    assert "─" in read.decode()
-    assert b"diff --wtxt m: changed, safetensors\r\n" in read
+    code, _, told = on_a_terminal([*map(str, argv)], env=given, cwd=old.parent)
+    assert code == 0
+    assert "─" in told
+    assert "diff --wtxt m: changed, safetensors\r\n" in told
