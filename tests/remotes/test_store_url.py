@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from tests.kit import Repo
@@ -179,3 +181,15 @@ def test_urls_that_no_engine_takes(here: Repo, url: str) -> None:
 def test_without_any_remote(repo: Repo) -> None:
     with pytest.raises(UsageError, match="no remote"):
         choose(repo)
+
+
+@pytest.mark.parametrize("more", ["$(touch${IFS}ran)", "`ran`", ";ran", "&ran", "|ran", "'"])
+def test_the_command_of_a_hint_says_nothing_else_to_a_shell(repo: Repo, more: str) -> None:
+    """Whoever wrote the tree would have it run by whoever pastes it."""
+    url = f"s3://bucket/x{more}"
+    spelled = url.replace("\\", "\\\\").replace('"', '\\"')
+    repo.write(".wtxt/store", f'[store]\n\turl = "{spelled}"\n')
+    with pytest.raises(UsageError) as raised:
+        chosen(Repository.discover(repo.path)).check_chosen()
+    command = (raised.value.hint or "").rpartition("  #")[0]
+    assert command == f"wtxtgit store use {shlex.quote(url)}"

@@ -8,6 +8,7 @@ this machine, and nothing is sent there (docs/store.md, "Remotes").
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -80,7 +81,7 @@ class StoreUrl(JsonObject):
         """Raise UsageError if only the tree names it: nothing is sent there, or dropped."""
         if self.may_push:
             return
-        use = f"{self.shown}, if you trust it"
+        use = f"{shlex.quote(self.shown)}  # if you trust it"
         if self.url.startswith(WEB):
             use = "URL, of the folder that it serves"
         raise UsageError(
