@@ -403,6 +403,11 @@ class TestWhatDecidesHowAModelIsUsed:
         one = changed(repo, MODEL, file(weights(2)), file(turned))
         assert flags(one) == [(Risk.PART, OTHER_BYTES)]
 
+    def test_zeros_behind_the_tensors(self, repo: Repo) -> None:
+        """A text has them in its layout, and shares all arrays with the one before."""
+        one = changed(repo, MODEL, file(weights(2)), file(weights(2)) + bytes(4096))
+        assert flags(one) == [(Risk.PART, OTHER_BYTES)]
+
 
 class TestOneSide:
     def test_a_new_checkpoint_is_listed(self, repo: Repo) -> None:
