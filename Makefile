@@ -134,7 +134,7 @@ layers: $(READY)  ## imports between the layers
 man: $(READY)  ## man pages from the help, in build/man; packages that are built then have them
 	$(BIN)/python -m docs.site.man build/man
 
-wheel: man  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
+wheel: man  ## build packages, install each in a fresh environment, and run it; DIST=FOLDER keeps them
 	$(BIN)/python tests/wheel/check_wheel.py $(DIST)
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch, browser and remotes aside

@@ -1,4 +1,4 @@
-"""Build the source package and of it the wheel, install that in a fresh environment, and use it.
+"""Build the source package and of it the wheel, install each in a fresh environment, and use it.
 
 Run by `make wheel`, after `make man`; with a folder as argument both packages are there afterwards.
 Fails loudly if the wheel lacks what it has to hold or if the installed commands do not work.
@@ -59,34 +59,40 @@ def main() -> None:
         home = top / "home"
         home.mkdir()
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
-        venv.create(top / "env")
-        bin_dir = top / "env" / "bin"
-        pip = [sys.executable, "-m", "pip", "--python", bin_dir / "python", "install"]
-        run(*pip, "-q", "--disable-pip-version-check", "--no-compile", wheel, cwd=top)
-
-        for program in ("wtxtgit", "git-wtxt"):
-            run(bin_dir / program, "--version", cwd=top, env=env)
-        env["PATH"] = f"{bin_dir}:{env['PATH']}"
-        # Beside the environment's programs, where man looks for the pages of those.
-        if not (top / "env/share/man/man1/wtxtgit-seal.1").is_file():
-            sys.exit("the man pages were not installed")
-        repo = top / "repo"
-        run("git", "init", "-q", repo, cwd=top, env=env)
-        run("git", "wtxt", "install", cwd=repo, env=env)
-        run("git", "wtxt", "track", "*.safetensors", cwd=repo, env=env)
-        model = repo / "model.safetensors"
-        model.write_bytes(SAMPLE.read_bytes())
-        run("git", "add", ".", cwd=repo, env=env)
-        stored = run("git", "cat-file", "blob", ":model.safetensors", cwd=repo, env=env)
-        if not stored.startswith(b"WTXT 1\n"):
-            sys.exit(f"git stores {stored[:32]!r} instead of a text")
-        model.unlink()
-        run("git", "checkout", "--", "model.safetensors", cwd=repo, env=env)
-        if model.read_bytes() != SAMPLE.read_bytes():
-            sys.exit("the checkout differs from the file that was added")
-
+        (source,) = dist.glob("*.tar.gz")
+        for package in (wheel, source):
+            use(package, top / package.name, env)
         run_install_step(top, env)
-        print(f"{wheel.name}: installed and used")
+        print(f"{wheel.name} and {source.name}: installed and used")
+
+
+def use(package: Path, folder: Path, env: dict[str, str]) -> None:
+    """Install a package with pip in an environment of its own, and put a checkpoint into git."""
+    repo, made = folder / "repo", folder / "env"
+    venv.create(made)
+    bin_dir = made / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", bin_dir / "python", "install"]
+    run(*pip, "-q", "--disable-pip-version-check", "--no-compile", package, cwd=folder)
+    for program in ("wtxtgit", "git-wtxt"):
+        run(bin_dir / program, "--version", cwd=folder, env=env)
+    # Beside the environment's programs, where man looks for the pages of those.
+    if not (made / "share/man/man1/wtxtgit-seal.1").is_file():
+        sys.exit(f"{package.name}: the man pages were not installed")
+
+    env = {**env, "PATH": f"{bin_dir}:{env['PATH']}"}
+    run("git", "init", "-q", repo, cwd=folder, env=env)
+    run("git", "wtxt", "install", cwd=repo, env=env)
+    run("git", "wtxt", "track", "*.safetensors", cwd=repo, env=env)
+    model = repo / "model.safetensors"
+    model.write_bytes(SAMPLE.read_bytes())
+    run("git", "add", ".", cwd=repo, env=env)
+    stored = run("git", "cat-file", "blob", ":model.safetensors", cwd=repo, env=env)
+    if not stored.startswith(b"WTXT 1\n"):
+        sys.exit(f"{package.name}: git stores {stored[:32]!r} instead of a text")
+    model.unlink()
+    run("git", "checkout", "--", "model.safetensors", cwd=repo, env=env)
+    if model.read_bytes() != SAMPLE.read_bytes():
+        sys.exit(f"{package.name}: the checkout differs from the file that was added")
 
 
 def run_install_step(top: Path, env: dict[str, str]) -> None:
