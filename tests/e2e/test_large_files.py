@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -27,6 +28,7 @@ from bench.memory import Watch
 from tests.data import seeded
 from tests.kit import LAUNCHER, Repo
 from tests.kit.temporary import DISK
+from wtxtgit.git.filter_protocol import PacketWriter
 
 pytestmark = pytest.mark.large
 
@@ -250,13 +252,31 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     with file.open("rb") as written:
         assert digest(written) == wanted
     file.unlink()
-    # Git holds what smudge gives: only the filter's part of it is ours.
+    # Git holds what the filter gives it: the filter is asked without git.
+    asked = repo.path.parent / "asked"
+    with asked.open("wb") as requests, text.open("rb") as content:
+        ask_smudge(PacketWriter(requests), b"model.safetensors", content)
     for _ in range(2):
-        _, _, own = held(repo, *LAUNCHER.arguments, "smudge", "model.safetensors", stdin=text)
-        told(f"smudge {own}")
+        _, _, own = held(repo, *LAUNCHER.arguments, "filter-process", "--detached", stdin=asked)
+        told(f"filter in a checkout {own}")
         assert LEAST < own < MOST_OF_FILTER
         # Proved before, and not.
         shutil.rmtree(repo.path / ".git" / "wtxtgit", ignore_errors=True)
+
+
+def ask_smudge(git: PacketWriter, path: bytes, text: IO[bytes]) -> None:
+    """What git writes to a filter of which it wants one file."""
+    for line in (b"git-filter-client", b"version=2"):
+        git.line(line)
+    git.flush_packet()
+    for line in (b"capability=clean", b"capability=smudge"):
+        git.line(line)
+    git.flush_packet()
+    for line in (b"command=smudge", b"pathname=" + path):
+        git.line(line)
+    git.flush_packet()
+    git.content(iter(partial(text.read, BLOCK), b""))
+    git.flush_packet()
 
 
 def test_what_has_no_room_says_so(tmp_path: Path) -> None:

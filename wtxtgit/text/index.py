@@ -11,11 +11,12 @@ larger arrays. Such an array is indexed together with the payload that has its c
 
 from __future__ import annotations
 
+from array import array as packed_array
 from binascii import a2b_hex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
@@ -226,6 +227,10 @@ _BEHIND_DATA = (b"ch ", grammar.END_CHUNK, grammar.END_ARRAY)
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 
+_packed = partial(packed_array, "q")
+"""Numbers without an object for each: an array may have a million chunks."""
+
+
 @dataclass(slots=True)
 class ArrayIndex:
     """Where an array's chunks stand, and what its lines claim.
@@ -240,10 +245,10 @@ class ArrayIndex:
     line: int
     rows: Rows | None = None
     chunk_size: int = grammar.PLAIN_CHUNK
-    starts: list[int] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+    starts: MutableSequence[int] = field(default_factory=_packed)
+    lines: MutableSequence[int] = field(default_factory=_packed)
     sha256: list[bytes] = field(default_factory=list)
-    crc32c: list[int] = field(default_factory=list)
+    crc32c: MutableSequence[int] = field(default_factory=_packed)
     complete: bool = False
     payload: PayloadSource | None = None
 
@@ -519,10 +524,10 @@ class _TextIndexer(LineCursor):
                     self._line,
                     form.rows,
                     form.chunk_size,
-                    [first + start],
-                    [lines],
+                    _packed([first + start]),
+                    _packed([lines]),
                     [a2b_hex(chunk_sha256)],
-                    [int(crc32c, 16)],
+                    _packed([int(crc32c, 16)]),
                     True,
                 )
             )
