@@ -6,6 +6,8 @@ import base64
 import http.client
 import os
 import re
+import socket
+import socketserver
 import ssl
 import subprocess
 import threading
@@ -258,3 +260,59 @@ def before(host: str, tls: Path | None = None, kind: type[Front] = Front) -> Ite
             yield front
         finally:
             front.ended.set()
+
+
+@dataclass
+class Wire:
+    """What passes between a server and those that ask it: bytes `sent` to it, and `given` by it."""
+
+    host: str = ""
+    sent: int = 0
+    given: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def clear(self) -> None:
+        self.sent = self.given = 0
+
+    def carry(self, source: socket.socket, to: socket.socket, *, is_answer: bool) -> None:
+        """Carry bytes until one of both ends."""
+        with suppress(OSError):
+            while piece := source.recv(1 << 16):
+                with self.lock:
+                    if is_answer:
+                        self.given += len(piece)
+                    else:
+                        self.sent += len(piece)
+                to.sendall(piece)
+        with suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def counted(host: str) -> Iterator[Wire]:
+    """Count the bytes of all connections to a server at `HOST:PORT`, headers among them."""
+    wire = Wire()
+    name, _, port = host.rpartition(":")
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((name, int(port))) as behind:
+                asking = threading.Thread(
+                    target=wire.carry, args=(self.request, behind), kwargs={"is_answer": False}
+                )
+                asking.start()
+                wire.carry(behind, self.request, is_answer=True)
+                asking.join()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Relay) as relay:
+        thread = threading.Thread(target=relay.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        wire.host = f"127.0.0.1:{relay.server_address[1]}"
+        try:
+            yield wire
+        finally:
+            relay.shutdown()
+            thread.join()

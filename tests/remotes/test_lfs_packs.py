@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.stores import HTTP
 from tests.e2e.test_detached import ATTRIBUTES, MODEL, NAME
 from tests.kit import Repo
 from tests.kit.starts import WTXTGIT
 from tests.remotes.behaviour import SECRET
 from tests.remotes.lfs_server import Server, server, started
 from tests.remotes.places import NEW, OLD, FileTests, holds, text, three_packs
+from tests.remotes.servers import counted
+from tests.remotes.transfers import Remote, TransferTests
 from tests.store.chunks import added, weights
 from wtxtgit.errors import InputError, RemoteUnavailable, UsageError
 from wtxtgit.git import run
@@ -343,3 +346,20 @@ def test_a_clone_knows_it_from_the_tree(
     assert done.stdout.endswith(b"keeps the objects: it can't be asked to delete any\n")
     assert names("refs/wtxt", bare) == []
     assert len(server.objects()) == 1
+
+
+@pytest.mark.slow
+class TestTransfers(TransferTests):
+    """Of its payload alone: the refs that say what is there are in another repository.
+
+    As of stores in the cloud, which give parts of objects.
+    """
+
+    @pytest.fixture
+    def remote(self, repo: Repo, bare: Path, server: Server) -> Iterator[Remote]:
+        server.gate.gives_parts = True
+        host, _, path = server.url.removeprefix(HTTP).partition("/")
+        with counted(host) as wire:
+            repo.git("config", "lfs.url", f"{HTTP}{wire.host}/{path}")
+            place = LfsPacks(repo.repository, "origin")
+            yield Remote(wire, place, place)

@@ -14,6 +14,7 @@ from tests.kit.packs import content_of
 from tests.remotes import servers
 from tests.remotes.behaviour import SECRET, refused
 from tests.remotes.places import FileTests, PlaceTests, ReadingTests, SilenceTests, three_packs
+from tests.remotes.transfers import Remote, TransferTests
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
@@ -188,6 +189,16 @@ class TestAGitServer(PlaceTests):
         run.git("config", "http.receivepack", "true", cwd=bare)
         with servers.git_backend(tmp_path) as host:
             yield GitPacks(Repository.discover(repo.path), f"{HTTP}{host}/{bare.name}")
+
+
+@pytest.mark.slow
+class TestTransfersOfAGitServer(TransferTests):
+    @pytest.fixture
+    def remote(self, repo: Repo, bare: Path, tmp_path: Path) -> Iterator[Remote]:
+        run.git("config", "http.receivepack", "true", cwd=bare)
+        with servers.git_backend(tmp_path) as host, servers.counted(host) as wire:
+            place = GitPacks(Repository.discover(repo.path), f"{HTTP}{wire.host}/{bare.name}")
+            yield Remote(wire, place, place)
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from tests.remotes.places import (
 )
 from tests.remotes.servers import Fault, Front
 from tests.remotes.test_registry import HASHED, PROGRAM, logged_in, started
+from tests.remotes.transfers import Remote, TransferTests
 from tests.store.chunks import added
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused
 from wtxtgit.git import run
@@ -326,3 +327,12 @@ def test_the_commands(host: str, repo: Repo, driver: None, tmp_path: Path) -> No
     assert (
         done.stderr == b"wtxtgit: error: oci://127.0.0.1:1/x/y: can't be reached: ConnectionError\n"
     )
+
+
+@pytest.mark.slow
+class TestTransfers(TransferTests):
+    @pytest.fixture
+    def remote(self, host: str, request: pytest.FixtureRequest) -> Iterator[Remote]:
+        with servers.counted(host) as wire:
+            place = RegistryPacks(f"{wire.host}/{NAME}/{request.node.name.replace('_', '-')}")
+            yield Remote(wire, place, place)

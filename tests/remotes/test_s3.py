@@ -9,8 +9,9 @@ import pytest
 from tests.cluster.stores import HTTP
 from tests.remotes.behaviour import SECRET, RangedTests, TargetTests, file, refused
 from tests.remotes.places import FaultTests, FileTests, PushFaultTests
-from tests.remotes.servers import Front, before
+from tests.remotes.servers import Front, before, counted
 from tests.remotes.test_pack_places import StoreBehind
+from tests.remotes.transfers import Remote, TransferTests
 from wtxtgit.errors import RemoteRefused
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.payload.place import TargetPacks
@@ -92,3 +93,23 @@ class TestPacks(FileTests, FaultTests, PushFaultTests):
         import s3fs
 
         return StoreBehind(s3fs.S3FileSystem(), folder)
+
+
+@pytest.mark.slow
+class TestTransfers(TransferTests):
+    @pytest.fixture
+    def remote(
+        self,
+        server: str,
+        bucket: str,
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Iterator[Remote]:
+        import s3fs
+
+        with counted(server.removeprefix(HTTP)) as wire:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"{HTTP}{wire.host}")
+            s3fs.S3FileSystem.clear_instance_cache()
+            place = TargetPacks(Folder(f"s3://{bucket}/transfers/{request.node.name}"))
+            yield Remote(wire, place, place)
+        s3fs.S3FileSystem.clear_instance_cache()

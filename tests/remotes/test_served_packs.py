@@ -18,6 +18,7 @@ from tests.remotes import servers
 from tests.remotes.behaviour import SECRET, refused
 from tests.remotes.places import NEW, OLD, fetched, holds, pushed, text
 from tests.remotes.servers import USER, Fault, Front
+from tests.remotes.transfers import Remote, TransferTests
 from tests.store.chunks import added
 from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable
 from wtxtgit.git.repository import Repository
@@ -302,3 +303,15 @@ class TestParts:
             self.parts((200, {}, self.WHOLE + b"x"))
         with pytest.raises(RemoteUnavailable, match="503"):
             self.parts((503, {}, b""))
+
+
+@pytest.mark.slow
+class TestTransfers(TransferTests):
+    """Of what is fetched: it is written to as a folder."""
+
+    @pytest.fixture
+    def remote(self, repo: Repo, tmp_path: Path) -> Iterator[Remote]:
+        folder = tmp_path / "served"
+        folder.mkdir()
+        with servers.files(folder) as host, servers.counted(host) as wire:
+            yield Remote(wire, place(repo, f"{HTTP}{wire.host}"), TargetPacks(Folder(folder)))
