@@ -45,7 +45,7 @@ def inline(text: str) -> list[str]:
             if child.type == "html_inline":
                 assert child.content in ("<code>", "</code>")
             else:
-                assert child.type in ("text", "text_special", "entity"), child
+                assert child.type in ("text", "text_special", "entity", "code_inline"), child
                 pieces.append(child.content.replace(BREAK, ""))
         if token.type == "inline":
             found.append("".join(pieces))

@@ -1,10 +1,12 @@
 """Reports as GitHub-flavoured Markdown, in which nothing from a repository can become markup.
 
-Whatever comes from a repository is spelled in character references, which no parser takes for
-structure (CommonMark, section "Entity and numeric character references"). GitHub also looks for
-mentions of people and teams, issue numbers and addresses in the resulting text: a zero-width space
-is put into everything that it would find. A commit's id may become a link to a commit of the same
-repository. A comment on a review begins with the worst, and ends within GitHub's limit.
+It is also read as it is, in a terminal or a mail: names are code spans, other words have a backslash
+where markup could begin, and only what neither can hold is spelled in character references, which
+no parser takes for structure (CommonMark, section "Entity and numeric character references").
+GitHub also looks for mentions of people and teams, issue numbers and addresses in the resulting
+text: a zero-width space is put into everything that it would find. A commit's id may become a link
+to a commit of the same repository. A comment on a review begins with the worst, and ends within
+GitHub's limit.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from itertools import chain
 from typing import TypeVar
 
@@ -49,9 +52,22 @@ from wtxtgit.report.tables import (
 
 MOST_OF_A_NAME = 200
 """The most characters of a path, a principal or another name."""
-_PLAIN = frozenset(" -0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _BREAK = "\u200b"
-_FOUND = re.compile(r"(?i)(?<=[@#])|(?<=(?<![a-z0-9])GH)(?=-[0-9])|(?<=www)(?=\.)|(?<=:)(?=//)")
+_REFERENCE = f"&#{ord(_BREAK)};"
+_REFERRED = re.compile(rf"[<|${_BREAK}]|^ ")
+"""What is spelled as a character reference: HTML is not left to a backslash, which does not reach a
+pipe in every parser's tables, nor a formula's dollar; and words that begin with blanks may be a
+block of code."""
+_MARKUP = re.compile(
+    r"[\\`*\[\]~{}#]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|^[-+=>]|(?<=^[0-9])[.)]"
+)
+"""Where emphasis, code, links, HTML, references, headings and lists may begin, anywhere and at the
+start of a line. Within a word `_` is itself."""
+_NOT_IN_SPANS = frozenset(f"`|<{_BREAK}")
+_LISTED = re.compile(r"^([0-9]{2,9})([.)])")
+_FOUND = re.compile(
+    r"(?i)(?<=[@#])(?=\w|$)|(?<=(?<![a-z0-9])GH)(?=-[0-9])|(?<=www)(?=\.)|(?<=:)(?=//)"
+)
 """Where GitHub's mentions, references (`#1`, `GH-1`), e-mail addresses and URLs are interrupted."""
 MOST_FINDINGS = 100
 MOST_SIGNERS = 50
@@ -62,6 +78,8 @@ MOST_ROWS = 20
 """The most rows of a table in a checkpoint's section."""
 MOST_LISTED = 100
 """The most checkpoints in the table of all of them."""
+_ALIGNED = 120
+"""The most characters of a line of a table whose columns are aligned."""
 MOST_NAME = 120
 MOST_MESSAGE = 300
 """The most characters of a name, and of a message."""
@@ -77,27 +95,45 @@ _ELSEWHERE = "the HTML page and the JSON list everything"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table; cells are Markdown."""
+    """Yield the lines of a table, aligned if it is not too wide; cells are Markdown."""
+    widths = [max(3, *map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    if sum(widths) + 3 * len(widths) > _ALIGNED:
+        widths = [3] * len(widths)
     yield ""
-    yield f"| {' | '.join(columns)} |"
-    yield "|---" * len(columns) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+    for row in (columns, ["-" * width for width in widths], *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"| {' | '.join(cells)} |"
 
 
 def code(name: str, most: int = MOST_OF_A_NAME) -> str:
     """Return a name as code, with its middle left out if it is long."""
-    # An HTML element, not backticks: inside backticks no character can be escaped.
-    return f"<code>{text(clipped(escaped(name), most))}</code>" if name else ""
+    shown = _shown(name, most)
+    if not shown:
+        return ""
+    # Within backticks no character can be escaped, and a pipe ends a table's cell all the same. HTML
+    # would be harmless there, but what reads Markdown poorly might not see the backticks.
+    if shown != shown.strip() or not _NOT_IN_SPANS.isdisjoint(shown):
+        return f"<code>{_literal(shown)}</code>"
+    return f"`{shown}`"
+
+
+def code_in_html(name: str, most: int = MOST_OF_A_NAME) -> str:
+    """Do the same for a block of HTML, in which nothing is Markdown."""
+    return f"<code>{escape(_shown(name, most), quote=False).replace(_BREAK, _REFERENCE)}</code>"
 
 
 def text(words: str) -> str:
-    """Return any text as Markdown that shows it literally."""
-    return "".join(map(_spelled, _FOUND.sub(_BREAK, escaped(words))))
+    """Return any text as Markdown that shows it literally, also at the start of a line."""
+    return _literal(_FOUND.sub(_BREAK, escaped(words)))
 
 
-def _spelled(c: str) -> str:
-    return c if c in _PLAIN or (not c.isascii() and c != _BREAK) else f"&#{ord(c)};"
+def _shown(name: str, most: int) -> str:
+    return _FOUND.sub(_BREAK, clipped(escaped(name), most))
+
+
+def _literal(shown: str) -> str:
+    marked = _LISTED.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", shown))
+    return _REFERRED.sub(lambda found: f"&#{ord(found[0])};", marked)
 
 
 def summary(report: AuditReport) -> str:
@@ -253,7 +289,7 @@ def _section(one: Reviewed, room: int) -> list[str]:
 def _summary_of(one: Reviewed) -> Iterator[str]:
     yield ""
     words = [str(one.fate), str(one.seal.state), counted(len(one.flags), "risk flag")]
-    yield f"<details><summary>{code(os.fsdecode(one.path))}: {', '.join(words)}</summary>"
+    yield f"<details><summary>{code_in_html(os.fsdecode(one.path))}: {', '.join(words)}</summary>"
 
 
 def _facts(one: Reviewed) -> Iterator[str]:

@@ -161,7 +161,9 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
     else:
         relative = change.relative_l2
         words = "from 0" if relative is None else percent(relative)
-        yield "Relative L2", f"{words} (L2 {number(change.l2)})"
+        # A tensor with new NaN would otherwise seem to be what it was.
+        of = ", finite items only" if change.new_nan or change.new_inf else ""
+        yield "Relative L2", f"{words} (L2 {number(change.l2)}{of})"
         yield "Cosine", NONE if change.cosine is None else f"{change.cosine:.6f}"
         at = ", ".join(map(str, change.max_abs_at or ()))
         yield "Largest change", number(change.max_abs) + (f" at [{at}]" if at else "")
