@@ -1,8 +1,9 @@
 """Reports as GitHub-flavoured Markdown, in which nothing from a repository can become markup.
 
-It is also read as it is, in a terminal or a mail: names are code spans, other words have a backslash
-where markup could begin, and only what neither can hold is spelled in character references, which
-no parser takes for structure (CommonMark, section "Entity and numeric character references").
+It is also read as it is, in a terminal or a mail: names are code spans, other words have a
+backslash where markup could begin, and only what neither can hold is spelled in character
+references, which no parser takes for structure (CommonMark, section "Entity and numeric character
+references").
 GitHub also looks for mentions of people and teams, issue numbers and addresses in the resulting
 text: a zero-width space is put into everything that it would find. A commit's id may become a link
 to a commit of the same repository. A comment on a review begins with the worst, and ends within
