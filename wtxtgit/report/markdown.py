@@ -3,11 +3,10 @@
 It is also read as it is, in a terminal or a mail: names are code spans, other words have a
 backslash where markup could begin, and only what neither can hold is spelled in character
 references, which no parser takes for structure (CommonMark, section "Entity and numeric character
-references").
-GitHub also looks for mentions of people and teams, issue numbers and addresses in the resulting
-text: a zero-width space is put into everything that it would find. A commit's id may become a link
-to a commit of the same repository. A comment on a review begins with the worst, and ends within
-GitHub's limit.
+references"). GitHub also looks for mentions of people and teams, issue numbers and addresses in the
+resulting text: a zero-width space is put into everything that it would find. A commit's id may
+become a link to a commit of the same repository. A comment on a review begins with the worst, and
+ends within GitHub's limit.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ _REFERRED = re.compile(rf"[<|${_BREAK}]|^ ")
 """What is spelled as a character reference: HTML is not left to a backslash, which does not reach a
 pipe in every parser's tables, nor a formula's dollar; and words that begin with blanks may be a
 block of code."""
-_MARKUP = re.compile(
-    r"[\\`*\[\]~{}#]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|^[-+=>]|(?<=^[0-9])[.)]"
-)
+_MARKUP = re.compile(r"[\\`*\[\]~{}#]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|^[-+=>]|(?<=^[0-9])[.)]")
 """Where emphasis, code, links, HTML, references, headings and lists may begin, anywhere and at the
 start of a line. Within a word `_` is itself."""
 _NOT_IN_SPANS = frozenset(f"`|<{_BREAK}")
@@ -111,8 +108,8 @@ def code(name: str, most: int = MOST_OF_A_NAME) -> str:
     shown = _shown(name, most)
     if not shown:
         return ""
-    # Within backticks no character can be escaped, and a pipe ends a table's cell all the same. HTML
-    # would be harmless there, but what reads Markdown poorly might not see the backticks.
+    # Within backticks no character can be escaped, and a pipe ends a table's cell all the same.
+    # HTML would be harmless there, but a poor parser might not see the backticks.
     if shown != shown.strip() or not _NOT_IN_SPANS.isdisjoint(shown):
         return f"<code>{_literal(shown)}</code>"
     return f"`{shown}`"
