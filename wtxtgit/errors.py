@@ -98,6 +98,7 @@ class CheckError(WtxtgitError):
     exit_code = 1
 
 
+ADDRESS_SPACE = "ulimit -v shows how much address space a process may use"
 FETCHES_PAYLOAD = "wtxtgit fetch, in the file's repository, fetches its payload"
 
 
@@ -253,13 +254,18 @@ def lacking(error: BaseException) -> EnvironmentFailure | None:
         return EnvironmentFailure("out of memory")
     # CPython's words (`thread_PyThread_start_new_thread`), which has no type of its own for it.
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-        return EnvironmentFailure("the system has no more threads", hint="ulimit -u")
+        return EnvironmentFailure(
+            "the system has no more threads", hint="ulimit -u shows how many a user may have"
+        )
     if isinstance(error, ImportError):
         # A shared library that finds no room, or is broken. numpy wraps a page of advice
         # around the error that it met.
         first = error.__cause__ if isinstance(error.__cause__, ImportError) else error
         about = f"can't load {error.name or 'a module'}: {first}"
-        return EnvironmentFailure(about, hint="wtxtgit doctor")
+        # glibc's words where there is no room for a library.
+        has_no_room = "failed to map segment" in str(first)
+        hint = ADDRESS_SPACE if has_no_room else "wtxtgit doctor lists what is broken"
+        return EnvironmentFailure(about, hint=hint)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return EnvironmentFailure(f"{where}{(error.strerror or str(error)).lower()}")

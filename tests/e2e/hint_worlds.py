@@ -68,7 +68,7 @@ class Row:
 def follow(world: World, hint: str, row: Row) -> None:
     """Have it told, follow it, and see that it is gone."""
     words = row.make(world)
-    found, message = _told(hint, world.said(*words))
+    found, message = told(hint, world.said(*words))
     for capitals, spelled in row.meant.items():
         assert capitals in found
         found = found.replace(capitals, spelled)
@@ -107,7 +107,7 @@ def commands(hint: str) -> list[str]:
     return [_CUT.sub("", _BEFORE.sub("", step)).strip() for step in steps]
 
 
-def _told(hint: str, said: tuple[int, str, str]) -> tuple[str, str]:
+def told(hint: str, said: tuple[int, str, str]) -> tuple[str, str]:
     """A hint as it was told, and of what."""
     code, out, err = said
     pairs = [*_TOLD.findall(err), *_of_doctor(out)]

@@ -93,7 +93,7 @@ def test_a_year_that_no_record_can_hold(repo: Repo, in_years: Callable[[int], No
     refused = repo.wtxtgit("seal", *KEY, NAME, ok=(5,))
     assert refused.stderr.decode().splitlines() == [
         "wtxtgit: error: the system's clock is set beyond the year 9999, which no record can hold",
-        "wtxtgit: hint: set the clock: date",
+        "wtxtgit: hint: date shows what it says; set it to the right time",
     ]
     assert b".wsum" not in repo.git("ls-files")
 

@@ -22,15 +22,21 @@ def make_pastable(repo: Repo) -> None:
     (repo.path / HERE).mkdir()
 
 
-def paste(repo: Repo, command: str, folder: str = HERE, ok: Sequence[int] = (0,)) -> str:
-    """Run a command in a shell, as one who pastes it."""
+def typed(repo: Repo, *lines: str, folder: str = HERE) -> tuple[int, str, str]:
+    """Give lines to a shell, one after the other; gives its exit code and what it prints."""
     path = f"{repo.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", command],
+        ["bash", "-c", "\n".join(lines)],
         cwd=repo.path / folder,
         env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
         capture_output=True,
         check=False,
     )
-    assert done.returncode in ok, (command, done.stdout, done.stderr)
-    return done.stdout.decode()
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def paste(repo: Repo, command: str, folder: str = HERE, ok: Sequence[int] = (0,)) -> str:
+    """Run a command in a shell, as one who pastes it."""
+    code, out, err = typed(repo, command, folder=folder)
+    assert code in ok, (command, out, err)
+    return out

@@ -197,7 +197,7 @@ class TestReading:
 
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(len(CONTENT) - 1))
         error = refused(f"{url}/file")
-        assert (error.exit_code, error.hint) == (5, "set TMPDIR to another folder")
+        assert (error.exit_code, error.hint) == (5, "export TMPDIR=FOLDER chooses another folder")
 
     def test_no_such_store(self) -> None:
         error = refused("gopher://host/x")

@@ -39,6 +39,7 @@ MAX_LINES = 1000
 _AHEAD = 64 * 1024
 """Bytes that are read when a packet's length is due: enough for lines and small contents."""
 
+_ALONE = "wtxtgit install sets up git, which alone runs this command"
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 _FULL_HEADER = b"%04x" % MAX_PACKET
 
@@ -340,12 +341,16 @@ class FilterProcess:
 
     def handshake(self) -> None:
         """Agree on version 2 and on clean and smudge; raises ProtocolError."""
-        welcome = list(self._reader.lines())
+        try:
+            welcome = list(self._reader.lines())
+        except ProtocolError as error:
+            error.hint = _ALONE
+            raise
         # gitattributes(5), "Long Running Filter Process": a welcome, its versions, a flush.
         if not welcome or welcome[0] != CLIENT:
             raise ProtocolError(
                 f"expected the greeting {CLIENT.decode()!r} from git, got {welcome[:1]!r}",
-                hint="only git runs this command; see wtxtgit install",
+                hint=_ALONE,
             )
         if VERSION not in welcome[1:]:
             raise ProtocolError(f"git offers {welcome[1:]!r}, not {VERSION.decode()!r}")

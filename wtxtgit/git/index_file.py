@@ -25,7 +25,7 @@ from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.io.files import opened_regular, reason
+from wtxtgit.io.files import opened_regular, reason, shown
 from wtxtgit.io.temporary import (
     FileInMaking,
     aside_folder,
@@ -334,9 +334,12 @@ def refuse_locked(repo: Repository) -> None:
 
 
 def _taken(lock: Path) -> EnvironmentFailure:
+    # Imported here: a filter that has nothing to complain about does without.
+    import shlex
+
     return EnvironmentFailure(
         f"{lock} exists: another git process seems to be running in this repository",
-        hint="if a git process crashed earlier, remove that file",
+        hint=f"rm -- {shlex.quote(shown(lock))} removes it, if a git process crashed earlier",
     )
 
 

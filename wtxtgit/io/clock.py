@@ -25,6 +25,6 @@ def utc_now() -> str:
     except OverflowError:
         raise EnvironmentFailure(
             "the system's clock is set beyond the year 9999, which no record can hold",
-            hint="set the clock: date",
+            hint="date shows what it says; set it to the right time",
         ) from None
     return f"{moment.isoformat()}Z"

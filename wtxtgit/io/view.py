@@ -23,7 +23,7 @@ from itertools import islice
 from threading import Lock
 from typing import Protocol, TypeVar, final, overload
 
-from wtxtgit.errors import EnvironmentFailure, FormatError
+from wtxtgit.errors import ADDRESS_SPACE, EnvironmentFailure, FormatError
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.workers import address_space
 
@@ -200,7 +200,7 @@ class FileWindows:
         if part is None:
             raise EnvironmentFailure(
                 f"no address space left to map {end - start} bytes of a file",
-                hint="ulimit -v shows how much address space a process may use",
+                hint=ADDRESS_SPACE,
             )
         return part[start - first :]
 
@@ -314,7 +314,7 @@ class FileReads:
             except MemoryError:
                 raise EnvironmentFailure(
                     f"{self._name}: no memory left for {end - start} bytes of it",
-                    hint="ulimit -v shows how much address space a process may use",
+                    hint=ADDRESS_SPACE,
                 ) from None
             status = os.fstat(self._descriptor)
         # After every read: a change that was made before it shows in the time by now.

@@ -22,6 +22,7 @@ from wtxtgit.errors import (
     RemoteRefused,
     RemoteUnavailable,
     WtxtgitError,
+    lacking,
     phrase,
 )
 from wtxtgit.io.files import replace_file, shown, view_file
@@ -308,7 +309,7 @@ def _fetched(fs: Any, path: str, url: str) -> ByteView:
     if size > free:
         raise EnvironmentFailure(
             f"{shown_url(url)}: {size} bytes, but the temporary folder has room for {free}",
-            hint="set TMPDIR to another folder",
+            hint="export TMPDIR=FOLDER chooses another folder",
         )
     # Not every server sends parts of a file; any can stream it.
     options = {"block_size": 0} if _is_http(fs) else {}
@@ -352,6 +353,9 @@ def _failures(url: str, missing: type[WtxtgitError] = InputError) -> Iterator[No
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - each store has exceptions of its own
+        # Its threads are lacking here, not there.
+        if isinstance(error, RuntimeError) and (here := lacking(error)):
+            raise here from None
         status = getattr(error, "status", None)
         code = f" {status}" if type(status) is int else ""
         kind = type(error).__name__
