@@ -38,8 +38,8 @@ _TOLD = re.compile(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)
 _BEFORE = re.compile(r"^(change to a repository, or run |whoever committed it has to run )")
 _CUT = re.compile(
     r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
-    r"|begins|starts|chooses|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
-    r"|stores|continues|where|in the folder)\b.*"
+    r"|begins|converts|moves|starts|chooses|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
+    r"|stores|stages|continues|where|in the folder)\b.*"
     r"|,? (or|with) .*|[,;] .*|  # .*| first$)"
 )
 
@@ -83,7 +83,7 @@ def follow(world: World, hint: str, row: Row) -> None:
         case "option" if found.startswith("leave out"):
             words = [word for word in words if word not in found.split()]
         case "option":
-            option = re.match(r"(?:.*or )?(-o .*(?= replaces)|--[a-z]+)", found)
+            option = re.match(r"(?:.*or )?(-o .*(?= replaces)|--[a-z-]+)", found)
             assert option
             words = [*words, *shlex.split(option[1])]
         case "named":

@@ -29,6 +29,7 @@ from tests.e2e.hint_worlds import (
 )
 from tests.e2e.hints_not_followed import NOT_FOLLOWED
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
+from tests.e2e.test_hints_of_lfs import FOLLOWED as OF_LFS
 from tests.e2e.test_hints_of_machine import FOLLOWED as OF_MACHINE
 from tests.e2e.test_hints_of_remotes import FOLLOWED as OF_REMOTES
 from tests.e2e.test_told_hints import FOLLOWED as TOLD
@@ -507,7 +508,8 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
 
 
 def test_every_hint_has_a_row() -> None:
-    followed = {hint for hint, _ in (*FOLLOWED, *TOLD, *OF_REMOTES, *OF_MACHINE)}
+    tables = (FOLLOWED, TOLD, OF_LFS, OF_MACHINE, OF_REMOTES)
+    followed = {hint for table in tables for hint, _ in table}
     others = [hint for listed in NOT_FOLLOWED.values() for hint in listed]
     assert len(others) == len(set(others))
     assert followed.isdisjoint(others)

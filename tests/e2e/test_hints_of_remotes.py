@@ -104,7 +104,7 @@ def far_from_an_export(world: World) -> Words:
     assert world.said("push")[0] == 0
     world.git("config", "wtxtgit.fetch", "false")
     shutil.rmtree(store(world))
-    return ["migrate", "export", "--everything", "--include", "*.npz"]
+    return ["migrate", "export", "--everything"]
 
 
 def left_as_text(world: World) -> Words:
@@ -200,6 +200,13 @@ FOLLOWED = [
     ),
     ("wtxtgit store use URL names one", Row(no_remote, meant={"URL": f'"{FOLDER}"'})),
     (
+        (
+            "wtxtgit fetch $(git rev-list --all -- {}) -- {} fetches its data for all commits; no "
+            "ref was moved"
+        ),
+        Row(far_from_an_export),
+    ),
+    (
         "git remote add NAME URL",
         Row(no_git_remote, meant={"NAME": "origin", "URL": "../bare"}),
     ),
@@ -215,7 +222,7 @@ FOLLOWED = [
         Row(served_folder_of_the_tree, meant={"URL": f'"{FOLDER}"'}),
     ),
     (
-        "--everything rewrites all branches and tags; git push --force moves those of a remote",
+        "--everything rewrites all branches and tags",
         Row(some_refs_stay, OPTION),
     ),
 ]

@@ -77,14 +77,14 @@ def test_git_gets_it_as_it_is(driven: Repo, pointer: bytes, add: Callable[[Repo]
 @pytest.mark.slow
 def test_all_who_look_name_it(driven: Repo, pointer: bytes) -> None:
     said = driven.wtxtgit("add", ".").stderr.decode()
-    assert f"{NAME}: {POINTER} (git lfs pull), stored unchanged" in said
+    assert f"{NAME}: {POINTER} (wtxtgit fetch), stored unchanged" in said
     driven.commit()
     assert states(driven) == {NAME: "lfs-pointer"}
-    assert "git lfs pull fetches it" in driven.wtxtgit("status").stdout.decode()
+    assert "wtxtgit fetch fetches it" in driven.wtxtgit("status").stdout.decode()
     (listed,) = json.loads(driven.wtxtgit("ls-files", "--json").stdout)["files"]
     assert listed["format"] == "lfs-pointer"
     found = checks(driven)
-    assert found["lfs-pointer"]["fix"].startswith("git lfs pull, then git add --renormalize")
+    assert found["lfs-pointer"]["fix"].startswith("wtxtgit fetch, then git add --renormalize")
     assert found["raw-binary"]["level"] == "ok"
     driven.wtxtgit("doctor", "--fix", ok=(1,))
     assert driven.blob(NAME) == pointer
@@ -138,7 +138,7 @@ def test_who_reads_checkpoints_refuses_it(
     done = Sealed(driven.path).call(*command.replace("FILE", NAME).split(), ok=(3,))
     said = done.out + done.err
     assert f"{NAME}: {POINTER} ({len(FILE)} bytes, sha256 " in said
-    assert "hint: git lfs pull" in said
+    assert "hint: git lfs install, then git lfs pull; wtxtgit fetch, if wtxtgit tracks it" in said
     assert (driven.path / NAME).read_bytes() == pointer
 
 
@@ -189,7 +189,7 @@ class TestSealed:
         for options in (("--staged",), (), ("--staged", "--reseal")):
             said = replaced.call("seal", *options, "--key", "alice", "--", MODEL, ok=(1,)).err
             assert f"{MODEL}: {POINTER}" in said
-            assert f"hint: git lfs pull fetches the file, then git add -- {MODEL}" in said
+            assert f"hint: wtxtgit fetch fetches the file, then git add -- {MODEL}" in said
         # Nor where no filter is for it.
         replaced.write("notes.bin", pointer)
         replaced.add("notes.bin")

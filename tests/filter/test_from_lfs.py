@@ -179,7 +179,7 @@ def test_the_command(repo: Repo) -> None:
     _, error = call("--from-lfs", "--all", code=5)
     assert error.count(MISSING) == 3
     assert error.count("git lfs fetch --all") == 1
-    assert call("--from-lfs", code=5)[1].endswith("hint: git lfs fetch\n")
+    assert call("--from-lfs", code=5)[1].endswith("hint: git lfs fetch --all\n")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import wtxtgit
 
 _SOURCE = Path(wtxtgit.__file__).parent
-_NAMED = re.compile(r"(?i)_?(\w*_)?hints?")
+_NAMED = re.compile(r"(?i)_?(\w*_)?hints?(_of_\w+)?")
 _TELLERS = {"complain", "warn", "note", "Doubt"}
 _HOLE = "{}"
 
@@ -25,22 +25,26 @@ def hints() -> dict[str, frozenset[str]]:
     """
     found: dict[str, set[str]] = {}
     trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(_SOURCE.rglob("*.py"))}
-    constants = {
-        target.id: node.value
-        for tree in trees.values()
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name) and target.id.isupper()
-    }
+    own = {path: _constants(tree) for path, tree in trees.items()}
+    shared = {name: value for one in own.values() for name, value in one.items()}
     for path, tree in trees.items():
         # Checks of formats have a `warn` of their own, which takes a field.
         if path.parent.parent.name == "containers":
             continue
         for value in _values(tree):
-            for text in filter(None, _texts(value, constants)):
+            for text in filter(None, _texts(value, {**shared, **own[path]})):
                 found.setdefault(text, set()).add(str(path.relative_to(_SOURCE)))
     return {text: frozenset(modules) for text, modules in sorted(found.items())}
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    return {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id.isupper()
+    }
 
 
 def _values(tree: ast.AST) -> Iterator[ast.expr]:
@@ -59,6 +63,9 @@ def _values(tree: ast.AST) -> Iterator[ast.expr]:
             case ast.FunctionDef() if _NAMED.fullmatch(node.name):
                 returned = (one for one in ast.walk(node) if isinstance(one, ast.Return))
                 yield from (one.value for one in returned if one.value is not None)
+            case ast.FunctionDef(args=ast.arguments(args=args, defaults=defaults)) if defaults:
+                given = zip(args[-len(defaults) :], defaults, strict=True)
+                yield from (value for one, value in given if one.arg == "hint")
 
 
 def _texts(value: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:

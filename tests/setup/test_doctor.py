@@ -146,12 +146,12 @@ def test_pointers_of_git_lfs_are_no_content(tracked: Repo) -> None:
     check = checks(tracked)["lfs-pointer"]
     assert (check.level, check.fixable) == (Level.ERROR, False)
     assert check.message == "committed as git-lfs pointers, not as files: p.safetensors"
-    assert check.fix == "git lfs pull, then git add --renormalize -- p.safetensors, then commit"
+    assert check.fix == "wtxtgit fetch, then git add --renormalize -- p.safetensors, then commit"
     ops.repair(tracked.repository)
     assert tracked.blob("p.safetensors") == pointer
     said = tracked.wtxtgit("track", "p.*").stderr.decode()
     assert "warning: committed as pointers of git-lfs: p.safetensors\n" in said
-    assert "hint: git lfs pull, then git add --renormalize -- p.safetensors stages" in said
+    assert "hint: wtxtgit fetch, then git add --renormalize -- p.safetensors stages" in said
     assert "raw binary" not in said
 
 

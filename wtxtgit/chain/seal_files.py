@@ -490,7 +490,7 @@ class ContentReader:
         if facts.is_pointer:
             raise CheckError(
                 f"{shown_path(path)}: {POINTER}",
-                hint=f"git lfs pull fetches the file, then git add -- {self.files.quoted(path)}",
+                hint=self._hint_of_pointer(path) if is_filtered else None,
             )
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
@@ -518,6 +518,9 @@ class ContentReader:
         if content.is_withheld:
             facts = content.facts
             raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
+
+    def _hint_of_pointer(self, path: bytes) -> str:
+        return f"wtxtgit fetch fetches the file, then git add -- {self.files.quoted(path)}"
 
     def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
         """Return the hint for a text that does not verify."""

@@ -140,7 +140,7 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
     """
     if is_url(target, place):
         data = _read_url(target)
-        refuse_pointer(shown_name(target), data, "another URL has the file itself")
+        refuse_pointer(shown_name(target), data, hint="another URL has the file itself")
         return data
     if is_file(target, place):
         data = view_file(Path(target), place.folder)

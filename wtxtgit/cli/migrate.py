@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from wtxtgit.git.repository import Repository
     from wtxtgit.report.migrate import Migrated, PatternFiles
@@ -265,6 +266,16 @@ def _print_left(done: Migrated, *, makes_texts: bool) -> None:
         print_line(f"left alone: {counted(len(done.blobs.left), 'version')}, {what}")
 
 
+def _hint_of_refs(others: Sequence[str]) -> str | None:
+    """Return what moves refs that were left."""
+    if any(name.startswith(("refs/heads/", "refs/tags/")) for name in others):
+        return "--everything rewrites all branches and tags"
+    remotes = {name.split("/")[2] for name in others if name.startswith("refs/remotes/")}
+    if not remotes:
+        return None
+    return f"git push --force-with-lease --all -- {shlex.quote(min(remotes))} moves its branches"
+
+
 def _complain_of(done: Migrated) -> None:
     if done.lacking and done.dry_run:
         count = counted(len(done.lacking), "object")
@@ -296,7 +307,7 @@ def _complain_of(done: Migrated) -> None:
         names = ", ".join(done.others[:_SHOWN])
         boundary.warn(
             f"{counted(len(done.others), 'ref')} still at old commits: {names}",
-            "--everything rewrites all branches and tags; git push --force moves those of a remote",
+            _hint_of_refs(done.others),
         )
     if done.sealed:
         count = counted(len(done.sealed), "sealed file")

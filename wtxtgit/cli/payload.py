@@ -30,8 +30,9 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Fetch the data of detached texts, and restore files that are still text.
 
     Fetches the data that the index needs, or the commits REV; with PATH, only for those
-    files and folders. An interrupted fetch continues where it stopped, and damaged data
-    is fetched again. The exit code is 5 if anything did not arrive.
+    files and folders. Tracked files that are git-lfs pointers are fetched from git-lfs.
+    An interrupted fetch continues where it stopped, and damaged data is fetched again.
+    The exit code is 5 if anything did not arrive.
 
     \b
     wtxtgit fetch
@@ -95,6 +96,8 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
             remote_lacks=bool(done.lacking) and not revisions,
             as_json=as_json,
         )
+    if not (revisions or repo.is_bare):
+        is_written &= _write_of_lfs(repo, paths, dry_run=dry_run, as_json=as_json)
     is_done = is_written and not (done.lacking or done.refused)
     return 0 if is_done else EnvironmentFailure.exit_code
 
@@ -186,6 +189,32 @@ def _write_files(
         files = counted(len(done.lacking_payload), "file")
         boundary.complain(f"{files} left as text, although all data is here")
     return not (done.failed or is_left or done.unnoted is not None)
+
+
+def _write_of_lfs(repo: Repository, paths: list[str], *, dry_run: bool, as_json: bool) -> bool:
+    """Write tracked files that stand as pointers of git-lfs; tells whether all could be."""
+    from wtxtgit.filter.from_lfs import write_pointed
+
+    with progress("fetching", None) as advance:
+        done = write_pointed(repo, paths, dry_run=dry_run, progress=advance)
+    if done.written and not as_json:
+        files = counted(len(done.written), "file")
+        print_line(f"{files} of git-lfs written; git add stores them as text")
+    if done.lacking and dry_run:
+        count = counted(len(done.lacking), "object")
+        whole = size(sum(lack.nbytes for lack in done.lacking))
+        boundary.warn(f"{count} would be fetched from git-lfs, {whole}")
+        return True
+    for lack in done.lacking:
+        boundary.complain(f"{os.fsdecode(lack.path)}: {lack.object[:12]}: {lack.why}")
+    for path, why in done.failed:
+        boundary.complain(f"{os.fsdecode(path)}: {why}")
+    if done.lacking:
+        if done.why is not None:
+            boundary.complain(done.why)
+        count = counted(len(done.lacking), "object")
+        boundary.complain(f"{count} of git-lfs missing", "git lfs fetch --all")
+    return not (done.lacking or done.failed)
 
 
 def _complain_of(lacking: Sequence[LackingPayload], where: str, hint: str | None = None) -> None:

@@ -194,7 +194,9 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
         note(
             f"git-lfs tracked {listed(follows.of_lfs)}: its line in .gitattributes stays, but "
             f"the new line below it wins",
-            f"wtxtgit migrate import --from-lfs {include} converts earlier commits too",
+            # An import wants everything to be committed.
+            f"git add -- .gitattributes, then git commit, then wtxtgit migrate import --from-lfs "
+            f"{include} converts earlier commits too",
         )
     if follows.other_form:
         note(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,10 @@ from wtxtgit.io import clock
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from wtxtgit.report.store import DamagedPack
+    from wtxtgit.remotes.lfs_objects import LfsObjects
+    from wtxtgit.report.store import DamagedPack, LackingObject
     from wtxtgit.store.store import Store
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -310,7 +312,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
     """
     from wtxtgit.cli.options import discover, revisions_and_paths
     from wtxtgit.filter.from_lfs import import_objects
-    from wtxtgit.remotes import lfs_objects as lfs
+    from wtxtgit.remotes.lfs_objects import LfsObjects
 
     repo = discover()
     revisions, paths = revisions_and_paths(repo, words)
@@ -339,15 +341,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
             ]
             print_table(columns, rows, right=("size",), whole=("blob",))
             print_line()
-        # A hint once, after the last one that it helps.
-        last = {lack.why: lack for lack in done.lacking}
-        fetch = "git lfs fetch" + (" --all" if with_history or revisions else "")
-        hints = {lfs.MISSING: fetch, lfs.DAMAGED: "git lfs fsck"}
-        for lack in done.lacking:
-            complain(
-                f"{os.fsdecode(lack.path)}: {lack.object[:12]}: {lack.why}",
-                hints[lack.why] if last[lack.why] is lack else None,
-            )
+        _complain_of_lfs(done.lacking, LfsObjects(repo))
         if done.others:
             print_line(f"{counted(done.others, 'object')} skipped, not checkpoints")
         print_line(
@@ -355,6 +349,23 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
             + ("would be imported" if dry_run else f"imported: {size(done.nbytes)} in new packs")
         )
     return EnvironmentFailure.exit_code if done.lacking else 0
+
+
+def _complain_of_lfs(lacking: Sequence[LackingObject], objects: LfsObjects) -> None:
+    from wtxtgit.remotes.lfs_pointer import LfsObject
+
+    last = lacking[-1] if lacking else None
+    for lack in lacking:
+        # git-lfs takes what has the right size for the object, and looks only at HEAD's by itself.
+        damaged = objects.place(LfsObject(lack.object, lack.nbytes))
+        hint = None
+        if damaged is not None:
+            name = shlex.quote(os.fspath(damaged))
+            hint = f"mv -i -- {name} {name}.damaged, then git lfs fetch --all"
+        elif lack is last:
+            # Once, after all of them.
+            hint = "git lfs fetch --all"
+        complain(f"{os.fsdecode(lack.path)}: {lack.object[:12]}: {lack.why}", hint)
 
 
 def _complain_of(folder: Path, damaged: Iterable[DamagedPack]) -> None:

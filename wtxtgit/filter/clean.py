@@ -55,7 +55,7 @@ def clean(
         from wtxtgit.remotes.lfs_pointer import POINTER, read_pointer
 
         if read_pointer(cleaned.source) is not None:
-            return Cleaned(None, cleaned.source, warning=f"{POINTER} (git lfs pull)")
+            return Cleaned(None, cleaned.source, warning=f"{POINTER} (wtxtgit fetch)")
     return cleaned
 
 

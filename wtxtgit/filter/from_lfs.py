@@ -1,27 +1,36 @@
-"""Turning objects that git-lfs has fetched into detached texts, without a checkout.
+"""Objects of git-lfs that become texts of ours, and files of the work tree.
 
-The payload of each goes to the store, and the text to git, as a blob that nothing refers to yet.
+`import_objects` needs no checkout: the payload of each goes to the store, and the text to git, as a
+blob that nothing refers to yet. `write_pointed` writes the files whose pointers stand in the work
+tree, which `git lfs pull` leaves alone where the filter is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from wtxtgit.filter.clean import clean, clean_keeping
 from wtxtgit.filter.payload import keeping
+from wtxtgit.filter.status import filtered
+from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.history import resolve_commit
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
+from wtxtgit.git.trees import TreeEntry
+from wtxtgit.git.work_tree import Moment
+from wtxtgit.io.files import reason
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes.lfs_objects import LfsObjects
-from wtxtgit.remotes.lfs_pointer import LfsObject, pointed_of
+from wtxtgit.remotes.lfs_pointer import MOST_POINTER, LfsObject, parse_pointer, pointed_of
 from wtxtgit.remotes.payload.detached_texts import blobs_of_commits, blobs_of_tree
 from wtxtgit.report.store import ImportedObject, LackingObject, StoreImported
 from wtxtgit.store.place import store_of
@@ -75,6 +84,18 @@ def import_objects(
     return StoreImported(store.folder, tuple(imported), tuple(lacking), others, sum(added.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class PointedFiles:
+    """Files that stood as pointers: those that were written, objects that could not be obtained,
+    why if the server told, and files that could not be written.
+    """
+
+    written: tuple[bytes, ...]
+    lacking: tuple[LackingObject, ...]
+    why: str | None
+    failed: tuple[tuple[bytes, str], ...]
+
+
 class _Importing:
     def __init__(
         self, repo: Repository, pack: PackWriter, threads: int | None, progress: Progress | None
@@ -101,6 +122,71 @@ class _Importing:
 
     def _text_before(self, path: bytes) -> ByteView | None:
         return self._before[1] if self._before is not None and self._before[0] == path else None
+
+
+def write_pointed(
+    repo: Repository,
+    pathspecs: Sequence[str] = (),
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> PointedFiles:
+    """Write each file of ours that stands in the work tree as a pointer of git-lfs.
+
+    Objects that are not here are fetched from the remote. Pathspecs are relative to the folder of
+    the repository's prefix. What can't be obtained or written is reported, and does not stop the
+    others.
+    """
+    standing = list(_standing(repo, pathspecs))
+    if standing:
+        expect(progress, sum(to.nbytes for _, to, _ in standing), len(standing))
+    objects = LfsObjects(repo)
+    contents = {to: objects.checked(to) for _, to, _ in standing}
+    lacks = [to for to, (content, _) in contents.items() if content is None]
+    why = None
+    if lacks and not dry_run:
+        why = objects.fetch(lacks)
+        contents.update({to: objects.checked(to) for to in lacks})
+    written: list[bytes] = []
+    lacking: list[LackingObject] = []
+    failed: list[tuple[bytes, str]] = []
+    for entry, to, seen in standing:
+        content, problem = contents[to]
+        if content is None:
+            lacking.append(LackingObject(entry.path, *to, problem))
+        elif not dry_run:
+            try:
+                work_tree.write_file(
+                    repo.worktree,
+                    entry.path,
+                    is_executable=entry.mode == work_tree.EXECUTABLE,
+                    write=partial(write_all, content=pieces(content)),
+                    replaces=seen,
+                )
+            except OSError as error:
+                failed.append((entry.path, reason(error)))
+            else:
+                written.append(entry.path)
+        if progress is not None:
+            progress(to.nbytes)
+        finish_file(progress)
+    return PointedFiles(tuple(written), tuple(lacking), why, tuple(failed))
+
+
+def _standing(
+    repo: Repository, pathspecs: Sequence[str]
+) -> Iterator[tuple[TreeEntry, LfsObject, Moment | None]]:
+    """Yield files of ours that are pointers, what they point to, and when they were written."""
+    listed = index.entries(repo, pathspecs)
+    for entry in filtered(repo, [e for e in listed if not (e.stage or e.skipped)]):
+        # Before the file is read, so that a later write is noticed.
+        seen = work_tree.moment(repo.worktree, entry.path)
+        if not 0 < (work_tree.file_size(repo.file(entry.path)) or 0) <= MOST_POINTER:
+            continue
+        with suppress(OSError):
+            head = work_tree.file_head(repo.file(entry.path))
+            if head is not None and (to := parse_pointer(head)) is not None:
+                yield entry, to, seen
 
 
 def _pointers(

@@ -233,7 +233,7 @@ HELP = {
     "file",
     State.MODIFIED: "git add -- PATH stages the change",
     State.TEXT: "still text in the work tree: wtxtgit install restores the files",
-    State.POINTER: f"{lfs_pointer.POINTER}: git lfs pull fetches it, git add -- PATH stages its "
+    State.POINTER: f"{lfs_pointer.POINTER}: wtxtgit fetch fetches it, git add -- PATH stages its "
     f"text",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
     State.PLAIN: "named like an encrypted file, but not an armored age file: wtxtgit encrypt "

@@ -41,11 +41,20 @@ class LfsObjects:
 
         Its content is unchecked.
         """
+        path = self.place(wanted)
+        if path is None:
+            return None
+        with suppress(OSError), opened_regular(path) as (descriptor, _):
+            return read_view(descriptor, path)
+        return None
+
+    def place(self, wanted: LfsObject) -> Path | None:
+        """Return the path of the file that `held` returns; None if there is none."""
         for folder in self._folders:
             path = _place(folder, wanted)
-            with suppress(OSError), opened_regular(path) as (descriptor, status):
+            with suppress(OSError), opened_regular(path) as (_, status):
                 if status.st_size == wanted.nbytes:
-                    return read_view(descriptor, path)
+                    return path
         return None
 
     def checked(self, wanted: LfsObject) -> tuple[ByteView | None, str]:

@@ -88,7 +88,10 @@ def read_pointer(content: ByteView | bytes) -> Pointer | None:
     return Pointer(LfsObject(oid["sha256"].decode(), int(size[0])), is_extended)
 
 
-def refuse_pointer(name: str, content: ByteView, hint: str = "git lfs pull") -> None:
+_PULL = "git lfs install, then git lfs pull; wtxtgit fetch, if wtxtgit tracks it"
+
+
+def refuse_pointer(name: str, content: ByteView, hint: str = _PULL) -> None:
     """Raise InputError if a content is a pointer instead of the file itself."""
     pointer = read_pointer(content)
     if pointer is not None:

@@ -294,7 +294,7 @@ def _client_class() -> Any:
                     raise
                 raise RemoteRefused(
                     f"{self.label}: authentication is required",
-                    hint=f"docker login {self.hostname}, or oras login",
+                    hint=f"docker login {self.hostname}, or oras login {self.hostname}",
                 ) from None
             return answer
 

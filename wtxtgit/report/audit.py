@@ -23,7 +23,7 @@ _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 FROM_LFS = "wtxtgit install && git cat-file blob :./PATH | git lfs smudge > PATH && git add -- PATH"
-PULL = "git lfs pull fetches all files that HEAD has pointers for"
+FETCH = "wtxtgit fetch fetches all files that stand as pointers"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
@@ -73,7 +73,7 @@ HINTS = {
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
     "fine, audit without --strict",
-    "lfs-pointer": _mended(FROM_LFS, PULL),
+    "lfs-pointer": _mended(FROM_LFS, FETCH),
 }
 """What to do about each kind; COMMIT and PATH are replaced by those of a finding.
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from wtxtgit.errors import counted
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.audit import FROM_LFS, ODD_CHECKPOINT, PULL, Finding, WithFindings, pasted
+from wtxtgit.report.audit import FETCH, FROM_LFS, ODD_CHECKPOINT, Finding, WithFindings, pasted
 
 LARGE_BLOB = "large-blob"
 UNFILTERED = "unfiltered-text"
@@ -18,7 +18,7 @@ _RESEAL = "wtxtgit seal --reseal -- PATH"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 HINTS = {
-    "lfs-pointer": f"{FROM_LFS}  # {PULL}",
+    "lfs-pointer": f"{FROM_LFS}  # {FETCH}",
     "raw-binary": _CLEAN,
     "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH shows the problems",
     "not-canonical": _CLEAN,

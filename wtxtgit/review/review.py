@@ -330,7 +330,7 @@ class _ReviewWork:
         if changed.path not in state.filtered and was_filtered:
             yield Flag(Risk.RAW, "its attributes no longer name the filter")
         elif changed.path in state.filtered and stored.is_pointer:
-            yield Flag(Risk.POINTER, f"{POINTER}: git lfs pull, then git add --renormalize")
+            yield Flag(Risk.POINTER, f"{POINTER}: wtxtgit fetch, then git add --renormalize")
         elif changed.path in state.filtered and not stored.is_text:
             yield Flag(Risk.RAW, "a raw binary, not the text that the filter makes")
         large = large_blob(stored.size, limit)

@@ -154,7 +154,8 @@ class ToTexts:
     def _object(self, to: LfsObject, path: bytes) -> ByteView:
         held, why = self._objects.checked(to)
         if held is None:
-            raise CheckError(f"{shown_path(path)}: {to.sha256[:12]}: {why}", hint="git lfs fsck")
+            # It was here, and as it should be, a moment ago.
+            raise CheckError(f"{shown_path(path)}: {to.sha256[:12]}: {why}")
         return held
 
     def _prove(self, content: ByteView, text: ByteView, path: bytes, version: FileVersion) -> None:
@@ -173,6 +174,7 @@ class FromTexts:
     """Texts become files, or pointers to objects that git-lfs then has."""
 
     def __init__(self, repo: Repository, *, threads: int | None = None) -> None:
+        self._repo = repo
         self._threads = threads
         self._objects = LfsObjects(repo)
         self._payload = FetchedPayload.of(repo)
@@ -198,9 +200,11 @@ class FromTexts:
     def _restored(self, path: bytes, content: ByteView) -> Iterable[Buffer]:
         made = smudge(content, threads=self._threads, payload=lambda: self._payload)
         if made.lacks_payload or made.damaged_payload:
+            name = self._repo.quoted(path)
             raise CheckError(
                 f"{shown_path(path)}: {made.warning}",
-                hint="wtxtgit fetch REV fetches the data of a commit; no ref was moved",
+                hint=f"wtxtgit fetch $(git rev-list --all -- {name}) -- {name} fetches its data "
+                f"for all commits; no ref was moved",
             )
         return made.pieces()
 

@@ -83,7 +83,7 @@ class ExportMigration:
             if driver == LFS and not self._to_lfs:
                 raise EnvironmentFailure(
                     f"{shown_path(path)}: a git-lfs line in .gitattributes still matches it",
-                    hint="wtxtgit migrate export --to-lfs",
+                    hint="--to-lfs turns the files into git-lfs pointers",
                 )
             forms[path] = LFS if driver == LFS else RAW
         return forms

@@ -450,7 +450,7 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
 
 def pull_hint(repo: Repository, paths: Sequence[bytes]) -> str:
     """Return the commands that turn git-lfs pointers committed in place of files into texts."""
-    return f"git lfs pull, then git add --renormalize -- {arguments_here(repo, paths)}"
+    return f"wtxtgit fetch, then git add --renormalize -- {arguments_here(repo, paths)}"
 
 
 def form_hint(repo: Repository, paths: Sequence[bytes]) -> str:
