@@ -77,7 +77,7 @@ def write_tensors(
 ) -> None:
     """Write tensors as a file of the format that its ending names.
 
-    `progress` gets counts of their bytes, as they are read and as they are read again. Raises as
+    `progress` gets counts of their bytes, as they are read, written, and read again. Raises as
     `convert` does, and UsageError for anything but a tensor.
     """
     sources = []
@@ -94,7 +94,7 @@ def write_tensors(
             "dtypes of numbers"
         )
         raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
-    expect(progress, 2 * sum(source.nbytes for source in fitted.sources))
+    expect(progress, 3 * sum(source.nbytes for source in fitted.sources))
     wanted = convert.digests(fitted.sources, progress)
     convert.write_file(
         out,

@@ -36,6 +36,7 @@ from wtxtgit.io.files import failures, named, replace_file, shown, view_file, wr
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
+from wtxtgit.io.view import counted as with_progress
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.ggml import QUANTISED, nbytes_of
 from wtxtgit.model.plain import JsonObject
@@ -262,9 +263,9 @@ def convert(
         dropped = [what for what in dropped if what not in description.untold]
     else:
         dropped += without
-    # What is written is read again.
+    # Read, written, and read again.
     has_bytes = inline_data or not target.lists_only
-    expect(progress, (1 + has_bytes) * sum(source.nbytes for source in sources))
+    expect(progress, (1 + 2 * has_bytes) * sum(source.nbytes for source in sources))
     wanted = digests(sources, progress)
     # A shard holds whole tensors, so a single one may exceed the limit.
     if set_writer is not None and max_shard is not None:
@@ -357,8 +358,8 @@ def write_file(
     """Write tensors as a file, checked before it gets its name.
 
     Returns messages about what is left out. `wanted` describes the tensors, as returned by
-    `digests`. `progress` gets counts of the written tensors' bytes. Raises UsageError, InputError
-    and CheckError as `convert` does.
+    `digests`. `progress` gets counts of bytes that are written, and of the tensors' bytes that are
+    read again. Raises UsageError, InputError and CheckError as `convert` does.
     """
     target, writer = target_of(out)
     dropped = []
@@ -374,7 +375,7 @@ def write_file(
         dropped += [f"name {quoted(key)}" for key in wanted]
         (digest,) = wanted.values()
         wanted = {target.sole_name: digest}
-    _write(out, pieces, wanted if has_bytes else None, options, progress)
+    _write(out, with_progress(pieces, progress), wanted if has_bytes else None, options, progress)
     return dropped
 
 
@@ -479,7 +480,8 @@ def write_set(
             folder = until.enter_context(new_folder(out.parent))
         names = []
         for file_name, pieces in built:
-            replace_file(folder / file_name, partial(write_all, content=pieces))
+            written = with_progress(pieces, progress)
+            replace_file(folder / file_name, partial(write_all, content=written))
             names.append(file_name)
         index, data = _index_of(folder, names)
         open_member = members(index)

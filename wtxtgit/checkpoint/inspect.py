@@ -98,7 +98,8 @@ def _inspect_container(
     budget = ReadBudget.of(description, options, len(data))
     refused: list[str] = []
     listed = list(any_format.tensors(description, options, refused=refused))
-    expect(progress, sum(tensor.nbytes for tensor in listed if tensor.absent is None))
+    # Each is read for its hash, and for its values.
+    expect(progress, 2 * sum(tensor.nbytes for tensor in listed if tensor.absent is None))
     drawn = largest(listed, pictured)
     facts = tuple(
         tensor_facts(
@@ -254,20 +255,21 @@ def tensor_facts(
     *,
     is_pictured: bool = False,
 ) -> TensorFacts:
-    """Return the facts about a tensor, which is read if the budget allows it."""
+    """Return the facts about a tensor, which is read twice if the budget allows it.
+
+    `progress` gets counts of bytes.
+    """
     length = content_size(tensor)
     digest = values = shown = None
     # The budget comes last: a tensor without bytes costs nothing.
     absent = tensor.absent or budget.refusal(tensor)
     if absent is None:
         try:
-            digest = tensor_bytes.sha256_of(tensor).hex()
-            values = statistics(tensor)
+            digest = tensor_bytes.sha256_of(tensor, progress).hex()
+            values = statistics(tensor, progress)
             shown = _picture(tensor, values) if is_pictured else None
         except FormatError as error:
             digest, absent = None, error.message
-        if progress is not None:
-            progress(length)
     return TensorFacts(
         tensor.name,
         tensor.dtype,

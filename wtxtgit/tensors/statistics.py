@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from wtxtgit.io.progress import Progress
+from wtxtgit.io.view import counted
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
@@ -33,8 +35,8 @@ FEW = 65_536
 """Up to this many items are counted by sorting: a table of all patterns would cost more."""
 
 
-def statistics(tensor: Tensor) -> Statistics | None:
-    """Return the statistics of a tensor's values.
+def statistics(tensor: Tensor, progress: Progress | None = None) -> Statistics | None:
+    """Return the statistics of a tensor's values; `progress` gets counts of bytes.
 
     Returns None if its items are not numbers of whole bytes, if there are none, or if there are
     fewer bytes than its shape needs. Raises FormatError if a strided tensor's bytes don't fit its
@@ -54,18 +56,19 @@ def statistics(tensor: Tensor) -> Statistics | None:
     # Do not warn about signalling NaN.
     with np.errstate(invalid="ignore", over="ignore"):
         if ITEM_BYTES[element] <= 2:
-            return _of_patterns(tensor, element)
-        result = _of_blocks(tensor, element)
+            return _of_patterns(tensor, element, progress)
+        result = _of_blocks(tensor, element, progress=progress)
         exponent = frexp(max(abs(result.min or 0), abs(result.max or 0)))[1]
         if element in {"f64", "c128"} and abs(exponent) > MAX_EXPONENT:
             return _of_blocks(tensor, element, exponent)
     return result
 
 
-def _of_patterns(tensor: Tensor, element: str) -> Statistics:
+def _of_patterns(tensor: Tensor, element: str, progress: Progress | None) -> Statistics:
     """Compute statistics from the count of each bit pattern of one or two bytes."""
     dtype = np.dtype(f"<u{ITEM_BYTES[element]}")
-    raws = (np.frombuffer(block, dtype) for block in tensor_bytes.blocks(tensor, BLOCK))
+    blocks = counted(tensor_bytes.blocks(tensor, BLOCK), progress)
+    raws = (np.frombuffer(block, dtype) for block in blocks)
     # The value of each pattern is known: the tensor only gives counts, which are exact in any
     # order.
     table = value_table(element)
@@ -94,7 +97,9 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
     return Statistics(count, least, most, mean, std, zeros, nans, infs)
 
 
-def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
+def _of_blocks(
+    tensor: Tensor, element: str, exponent: int = 0, progress: Progress | None = None
+) -> Statistics:
     """Compute statistics block by block; sums are of the numbers divided by 2 ** `exponent`."""
     dtype = np.dtype("<" + NUMPY[element])
     if element in PARTS:
@@ -103,7 +108,7 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
     count = zeros = nans = infs = 0
     least: float | None = None
     most: float | None = None
-    for block in tensor_bytes.blocks(tensor, BLOCK):
+    for block in counted(tensor_bytes.blocks(tensor, BLOCK), progress):
         numbers = np.frombuffer(block, dtype)
         count += len(numbers)
         low, high = numbers.min().item(), numbers.max().item()
@@ -195,8 +200,8 @@ def distributions(
             totals += of_block
     ranges = (bounds.values, bounds.values, bounds.changes)
     histograms = []
-    for counted, (low, high) in zip(totals, ranges, strict=True):
-        below, *bins, above = counted.tolist()
+    for total, (low, high) in zip(totals, ranges, strict=True):
+        below, *bins, above = total.tolist()
         histograms.append(Histogram(low, high, tuple(bins), below, above))
     return Distributions(*histograms)
 
