@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
-from tests.containers import gguf_files, torch_files
+from tests.containers import aero_files, fold_files, gguf_files, samples, torch_files
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
@@ -396,6 +396,43 @@ class TestWhatDecidesHowAModelIsUsed:
         assert flags(one) == []
         assert one.diff is not None
         assert one.diff.metadata
+
+    def test_what_no_save_sets_anew(self, repo: Repo) -> None:
+        """Whatever its name is; and numbers that decide what is computed."""
+        sides = [
+            {"step": "1", "at": "2025-01-01T10:00Z", "run": "0123456789abcdef0", "note": "a"},
+            {"step": "2", "at": "2026-02-03T11:12Z", "run": "fedcba98765432100", "note": "b",
+             "rms_norm_eps": "0.1"},
+        ]  # fmt: skip
+        one = changed(repo, MODEL, *(file(weights(1), side) for side in sides))
+        places = "added /__metadata__/rms_norm_eps, changed /__metadata__/note"
+        assert flags(one) == [(Risk.METADATA, f"2 values: {places}")]
+
+    def test_a_licence_of_every_format(self, repo: Repo) -> None:
+        """With other weights, under which it could be missed."""
+        shard = aero_files.shard(bytes(8))
+        index = aero_files.tidx(aero_files.entry("w", [2], 0, 8))
+        record = samples.count(1) + samples.mlcp_record(b"w", "Float32", [2], 8)
+        files: dict[str, list[bytes]] = {"a.aero": [], "a.fold": [], "a.checkpoint": []}
+        for licence in ("mit", "none"):
+            told = json.dumps({"license": licence, "step": len(licence)}).encode()
+            meta = aero_files.Chunk(b"MJSN", b"meta.json", told)
+            files["a.aero"].append(aero_files.file([meta, index, shard]))
+            files["a.fold"].append(fold_files.built(("notes", b"JSON", told)))
+            metadata = {"shards": [{}], "customFields": {"license": licence}}
+            files["a.checkpoint"].append(samples.mlcp(metadata, record + told[:8]))
+        repo.track("*")
+        for n, branch in enumerate(("main", "topic")):
+            for name, sides in files.items():
+                repo.write(name, text_of(sides[n]))
+            repo.add()
+            repo.commit(branch)
+            if not n:
+                repo.git("checkout", "-q", "-b", "topic")
+        for one in reviewed(repo).artifacts:
+            (message,) = (flag.message for flag in one.flags if flag.risk is Risk.METADATA)
+            assert message.startswith("1 value: changed /"), one.path
+            assert message.endswith("/license"), one.path
 
     def test_bytes_that_are_nothing_else(self, repo: Repo) -> None:
         """The same tensors in another order in the file."""

@@ -9,7 +9,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
@@ -42,11 +44,36 @@ MAX_CHANGES = 1000
 """The most changes of metadata that are listed."""
 MAX_VALUE = 200
 """The longest string in characters that is shown whole."""
-DECIDING = re.compile(r"templat|tokeniz|token_id|vocab|merges|architect|auto_map", re.IGNORECASE)
-"""Names of values that decide which text a model reads, or which code runs it."""
+_DECIDING = re.compile(
+    # Which text a model reads, and which code runs it.
+    r"templat|tokeniz|token_id|vocab|merges|architect|auto_map|model_type|base_model"
+    # What is computed with its weights.
+    r"|dtype|quant|rope|theta|epsilon|(^|[^a-z])eps([^a-z]|$)|activation|hidden_(act|size|dim)"
+    r"|heads?(_count|_dim|_size|$)|head_count|(num|n)_[a-z_]*(heads|layers|experts)|block_count"
+    r"|context_length|max_position|window|soft_?cap|temperature|top_[kp]$"
+    # Who answers for it, and what may be done with it.
+    r"|licen[cs]e|public_?key|key_id|signer|author|encrypted",
+    re.IGNORECASE,
+)
+"""Names of values that always matter, even numbers."""
+_HASH = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16,}"
+_ANEW = re.compile(rf"{_HASH}|[0-9]+", re.IGNORECASE)
+"""Hashes, ids and numbers, of which times consist too."""
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 MOST_DISTRIBUTIONS = 100
 """The values of at most this many tensors are counted: those that changed most."""
 _ABSENT = object()
+
+
+class _Weight(IntEnum):
+    """How much a change of metadata matters, most first: `docs/review.md`, "Metadata".
+
+    DECIDING goes by the name of what changed, the others by how it changed.
+    """
+
+    DECIDING = 0
+    OTHER = 1
+    ROUTINE = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -476,19 +503,23 @@ def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange
 
     What decides how a model is used comes first, and is the last to be left out.
     """
-    first: list[MetadataChange] = []
-    others: list[MetadataChange] = []
+    kept: defaultdict[_Weight, list[tuple[int, MetadataChange]]] = defaultdict(list)
     total = 0
-    # To the end: a flood of other values must not hide those that come first.
-    for change in _walk("", before, after):
+    # To the end: a flood of other values must not hide those that matter.
+    for weight, change in _walk("", before, after):
+        if len(kept[weight]) < MAX_CHANGES:
+            kept[weight].append((total, change))
         total += 1
-        kept = first if DECIDING.search(change.path) else others
-        if len(kept) < MAX_CHANGES:
-            kept.append(change)
-    return (first + others)[:MAX_CHANGES], total <= MAX_CHANGES
+    first = kept.pop(_Weight.DECIDING, [])
+    others = [*kept[_Weight.OTHER], *kept[_Weight.ROUTINE]][: MAX_CHANGES - len(first)]
+    others.sort(key=itemgetter(0))
+    return [change for _, change in (*first, *others)], total <= MAX_CHANGES
 
 
-def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
+_Weighed = tuple[_Weight, MetadataChange]
+
+
+def _walk(path: str, before: object, after: object) -> Iterator[_Weighed]:
     """Yield differences in order of their paths; the depth is bounded by what readers accept."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in {**before, **after}:
@@ -508,25 +539,34 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
     elif after is _ABSENT:
         yield from _leaves(path, before, TensorStatus.REMOVED)
     elif _is_leaf(before) and _is_leaf(after):
+        # Before strings are shortened: what differs may be in what is left out.
+        weight = _weight_of(path, before, after)
         if isinstance(before, str) and isinstance(after, str):
             before, after = apart(before, after, MAX_VALUE)
-        yield MetadataChange(path, TensorStatus.CHANGED, _shown(before), _shown(after))
+        yield _weighed(weight, path, TensorStatus.CHANGED, before, after)
     else:
         yield from _leaves(path, before, TensorStatus.REMOVED)
         yield from _leaves(path, after, TensorStatus.ADDED)
 
 
-def _leaves(path: str, value: object, kind: TensorStatus) -> Iterator[MetadataChange]:
+def _weighed(
+    weight: _Weight, path: str, kind: TensorStatus, before: object, after: object
+) -> _Weighed:
+    matters = weight is not _Weight.ROUTINE
+    return weight, MetadataChange(path, kind, _shown(before), _shown(after), matters)
+
+
+def _leaves(path: str, value: object, kind: TensorStatus) -> Iterator[_Weighed]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaves(f"{path}/{pointer_part(clipped(str(key), MAX_VALUE))}", item, kind)
     elif isinstance(value, list | tuple) and value:
         for n, item in enumerate(value):
             yield from _leaves(f"{path}/{n}", item, kind)
-    elif kind is TensorStatus.ADDED:
-        yield MetadataChange(path, kind, after=_shown(value))
     else:
-        yield MetadataChange(path, kind, before=_shown(value))
+        weight = _weight_of_one(path, value)
+        sides = (None, value) if kind is TensorStatus.ADDED else (value, None)
+        yield _weighed(weight, path, kind, *sides)
 
 
 def _is_leaf(value: object) -> bool:
@@ -539,3 +579,29 @@ def _shown(value: object) -> object:
     if isinstance(value, bytes):
         return clipped(value.hex(), MAX_VALUE)
     return value
+
+
+def _weight_of(path: str, before: object, after: object) -> _Weight:
+    """Return the weight of the change from one value at `path` to another."""
+    if _DECIDING.search(path):
+        return _Weight.DECIDING
+    if _is_number(before) and _is_number(after):
+        return _Weight.ROUTINE
+    if isinstance(before, str) and isinstance(after, str):
+        same = _ANEW.sub("#", before) == _ANEW.sub("#", after)
+        return _Weight.ROUTINE if same else _Weight.OTHER
+    return _Weight.OTHER
+
+
+def _weight_of_one(path: str, value: object) -> _Weight:
+    """Return the weight of a value at `path` that one side alone has."""
+    if _DECIDING.search(path):
+        return _Weight.DECIDING
+    return _Weight.ROUTINE if _is_number(value) else _Weight.OTHER
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number, or text that is one."""
+    if isinstance(value, str):
+        return _NUMBER.fullmatch(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)

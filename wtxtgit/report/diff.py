@@ -325,7 +325,8 @@ class TensorDiff(JsonObject):
 class MetadataChange(JsonObject):
     """A value of the metadata: `path` is a JSON pointer (RFC 6901), `change` is as for a tensor.
 
-    `before` and `after` are plain values; strings in them are truncated.
+    `before` and `after` are plain values; strings in them are truncated. It `matters` if it is more
+    than a number, time or hash that every save writes anew: `docs/review.md`, "Metadata".
     """
 
     KEYS = "path change=kind before? after?"
@@ -334,6 +335,7 @@ class MetadataChange(JsonObject):
     kind: TensorStatus
     before: object = None
     after: object = None
+    matters: bool = False
 
     def entries(self) -> Iterator[tuple[str, object]]:
         yield "path", self.path

@@ -15,7 +15,6 @@ from itertools import islice
 from math import inf, log10, prod
 from statistics import median
 
-from wtxtgit.comparison.compare import DECIDING
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import (
     DiffReport,
@@ -189,8 +188,8 @@ _MOST_PATHS, _MOST_PATH = 3, 80
 
 
 def part_flags(report: DiffReport) -> Iterator[Flag]:
-    """Yield flags for what differs besides tensors, of the metadata for what decides how a model is
-    used: step counters and times change with every version.
+    """Yield flags for what differs besides tensors; of metadata for what matters: counters and
+    times change with every version.
 
     Bytes that belong to no part are only flagged if they are at the head: that they are gone is no
     risk.
@@ -202,9 +201,9 @@ def part_flags(report: DiffReport) -> Iterator[Flag]:
         one for one in report.parts if one.name is not None or one.status is TensorStatus.CHANGED
     )
     yield from limited(Risk.PART, ((None, one.message) for one in changed), "part")
-    deciding = [one for one in report.metadata if DECIDING.search(one.path)]
-    if deciding:
-        yield Flag(Risk.METADATA, _told_metadata(deciding))
+    matter = [one for one in report.metadata if one.matters]
+    if matter:
+        yield Flag(Risk.METADATA, _told_metadata(matter))
 
 
 def _told_metadata(changes: Sequence[MetadataChange]) -> str:
