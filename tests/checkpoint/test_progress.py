@@ -11,10 +11,12 @@ import pytest
 from wtxtgit.api.functions import dump
 from wtxtgit.checkpoint.convert import convert
 from wtxtgit.checkpoint.inspect import inspect
+from wtxtgit.checkpoint.verify import Demands, verify_file
 from wtxtgit.containers.any_format import ReadOptions
 from wtxtgit.io.progress import Progress
 
 SIZE = 32 * 1024**2
+ASKED = Demands(None, None, (), False, False, ReadOptions())
 Work = Callable[[Path, Progress], object]
 
 
@@ -46,6 +48,16 @@ def converted(file: Path, told: Progress) -> object:
 def converted_to_shards(file: Path, told: Progress) -> object:
     out = file.with_name("out.safetensors")
     return convert(str(file), out, ReadOptions(), max_shard=SIZE, progress=told)
+
+
+@pytest.mark.parametrize("ending", ["fold", "aero", "npz", "pt"])
+def test_a_file_that_is_verified(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"model.{ending}"
+    dump({"w": np.random.default_rng(0).standard_normal(SIZE // 4).astype("f4")}, file)
+    told = Told()
+    assert verify_file(str(file), ASKED, progress=told).ok
+    assert len(told.counts) > 8
+    assert sum(told.counts) == told.expected == file.stat().st_size
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])

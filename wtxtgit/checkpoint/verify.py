@@ -176,6 +176,16 @@ def verify_data(
 ) -> FileVerdict:
     """Verify what was read of `name`; `checked` are findings on files of a set checked before."""
     path = public_name(name)
+    left = data.nbytes
+
+    def tell(count: int) -> None:
+        # Files of a set are counted when they are checked by themselves, and parity reads again.
+        nonlocal left
+        count = min(count, left)
+        left -= count
+        if progress is not None:
+            progress(count)
+
     if is_text(data):
         report = verify(
             data,
@@ -202,14 +212,15 @@ def verify_data(
         verdict = _encrypted_verdict(path, data, asked, threads)
     else:
         signers = tuple(key for key in asked.release_keys if isinstance(key, bytes))
-        options = replace(asked.reading, integrity_key=asked.hmac_key, public_keys=signers)
+        options = replace(
+            asked.reading, integrity_key=asked.hmac_key, public_keys=signers, progress=tell
+        )
         findings = any_format.check(data, options, members(name, place, threads=threads), checked)
         verdict = _container_verdict(path, data, findings)
         if asked.strict:
             verdict = replace(verdict, errors=(*verdict.errors, *verdict.warnings), warnings=())
         verdict = _with_demands(asked, verdict)
-    if progress is not None:
-        progress(data.nbytes)
+    tell(left)
     return verdict
 
 

@@ -30,7 +30,7 @@ from wtxtgit.containers.zip_read import (
 )
 from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, is_zeros
+from wtxtgit.io.view import ByteView, counted, is_zeros
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
@@ -99,10 +99,13 @@ def _check_content(
     data: ByteView, member: ZipMember, options: ReadOptions, findings: Findings, *, has_crc32: bool
 ) -> bool:
     try:
-        crc32 = crc32_of(zip_read.blocks(data, member, options.max_chunk))
+        blocks = zip_read.blocks(data, member, options.max_chunk)
+        crc32 = crc32_of(counted(blocks, options.progress if member.stored else None))
     except FormatError as error:
         findings.refuse(error, member)
         return False
+    if options.progress is not None and not member.stored:
+        options.progress(member.end - member.start)
     if has_crc32 and crc32 != member.crc32:
         message = f"crc32 is {crc32:08x}, the central directory has {member.crc32:08x}"
         findings.error(message, "crc32", member.start, member, kind="crc32")

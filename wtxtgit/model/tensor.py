@@ -55,7 +55,7 @@ class ReadOptions:
     have. `decryption_key` (32 bytes, AES-256) opens encrypted FOLD chunks, `integrity_key` is the
     HMAC key of FOLD hashes, and `public_keys` (ed25519, 32 bytes each) are those that may have
     signed a FOLD file. `decoding` bounds what a command decodes from all files; without it each
-    file is bounded by itself.
+    file is bounded by itself. `progress` gets counts of a file's bytes while a check hashes them.
     """
 
     max_chunk: int = MAX_CHUNK
@@ -63,6 +63,7 @@ class ReadOptions:
     integrity_key: bytes | None = field(default=None, repr=False)
     public_keys: tuple[bytes, ...] = ()
     decoding: Decoding | None = field(default=None, repr=False, compare=False)
+    progress: Callable[[int], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -47,6 +47,7 @@ class Allowance:
     """
 
     def __init__(self, size: int, options: ReadOptions) -> None:
+        self.progress = options.progress
         self._max_chunk = options.max_chunk
         self._decoding = DecodingBudget(size, options, "chunk_ulen")
         message = "hashes cover the same bytes too many times"

@@ -39,7 +39,7 @@ from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, is_zeros, pieces
+from wtxtgit.io.view import ByteView, counted, is_zeros, pieces
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.findings import Findings
 
@@ -270,7 +270,7 @@ def _check_content(
     spans = {claim.span for claim in claims}
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
     blocks = ChunkContent(aero, chunk)
-    digests = digest_spans(blocks, spans)
+    digests = digest_spans(counted(blocks, allowance.progress), spans)
     for claim in claims:
         got = short(digests[claim.span])
         if digests[claim.span] != claim.digest:

@@ -334,7 +334,7 @@ class _ChunkCheck:
             self.locked += 1
         stored = chunk.payload(self._data)
         # Hash what the decoder has just read, while it is in the processor's cache.
-        digests = Digests(stored)
+        digests = Digests(stored, self._options.progress)
         content, failure = self._decode(stored, chunk, digests)
         verdict = payloads.judged(digests.finish(), chunk, self._options)
         if not verdict.intact and payloads.usable_parity(chunk):

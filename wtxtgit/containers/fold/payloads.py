@@ -25,7 +25,7 @@ from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
+from wtxtgit.io.view import Buffer, ByteView, counted, mapped, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions
 
@@ -280,17 +280,18 @@ def make_hash(prefix: str, sha256: str, key: bytes | None) -> Hash:
 
 
 class Digests:
-    """CRC-32C and SHA-256 of a payload as stored, and its zlib CRC-32 if asked for."""
+    """CRC-32C and SHA-256 of a payload as stored; `progress` gets counts of its bytes."""
 
-    def __init__(self, payload: ByteView) -> None:
+    def __init__(self, payload: ByteView, progress: Progress | None = None) -> None:
         self._payload = payload
+        self._progress = progress
         self._sha256 = hashlib.sha256()
         self._done = 0
         self.crc32c = 0
 
     def update(self, end: int) -> None:
         """Process the payload's bytes up to `end`."""
-        for block in pieces(self._payload[self._done : end], BLOCK):
+        for block in counted(pieces(self._payload[self._done : end], BLOCK), self._progress):
             self.crc32c = crc32c(block, self.crc32c)
             self._sha256.update(block)
         self._done = max(self._done, min(end, len(self._payload)))
