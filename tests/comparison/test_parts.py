@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.containers import torch_files
 from tests.data import FIXTURES
 from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
@@ -31,6 +33,35 @@ def with_members(content: bytes, **members: bytes) -> bytes:
 
 
 ARRAYS = npz(w=np.arange(60.0))
+SECRET = b"s" * 9
+
+
+def zip_of(content: bytes, *, extra: bytes = b"", comment: bytes = b"", end: bytes = b"") -> bytes:
+    """The members of a zip written anew, each with an extra field and a comment."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w") as archive:
+        for name in old.namelist():
+            info = zipfile.ZipInfo(name)
+            info.extra, info.comment = extra, comment
+            archive.writestr(info, old.read(name))
+        archive.comment = end
+    return file.getvalue()
+
+
+def field(kind: int, body: bytes) -> bytes:
+    return struct.pack("<HH", kind, len(body)) + body
+
+
+PADDING = int.from_bytes(b"FB", "little")
+EXTRAS = {
+    "an unknown field": (field(0xCAFE, SECRET), 2 * [13]),
+    "a time that is too long": (field(0x5455, SECRET * 2), 2 * [22]),
+    "padding that is not": (field(PADDING, SECRET), 2 * [13]),
+    "bytes that are no field": (b"abc", 2 * [3]),
+    "padding": (field(PADDING, b"Z" * 60), []),
+    "a time": (field(0x5455, SECRET), []),
+    "both": (field(0x5455, b"12345") + field(1, SECRET) + field(0xCAFE, SECRET), 2 * [13]),
+}
 FOLD = (FIXTURES / "fold/none_json_a.fold").read_bytes()
 
 
@@ -95,6 +126,79 @@ def test_a_comment_of_a_zip(tmp_path: Path) -> None:
         archive.comment = b"secret"
     (part,) = compared(tmp_path, ARRAYS, file.getvalue()).parts
     assert (part.name, part.after) == (None, 6)
+
+
+@pytest.mark.parametrize("case", EXTRAS)
+def test_extra_fields_while_a_tensor_changes(tmp_path: Path, case: str) -> None:
+    """In the local header and in the directory."""
+    extra, wanted = EXTRAS[case]
+    after = zip_of(npz(w=np.zeros(60)), extra=extra)
+    found = compared(tmp_path, zip_of(ARRAYS), after)
+    assert [part.after for part in found.parts] == wanted
+    assert [one.name for one in found.by_change()] == ["w"]
+    assert compared(tmp_path, after, zip_of(ARRAYS, extra=extra)).parts == ()
+
+
+def test_comments_while_a_tensor_changes(tmp_path: Path) -> None:
+    after = zip_of(npz(w=np.zeros(60)), comment=SECRET, end=b"of all")
+    assert sorted(part.after or 0 for part in compared(tmp_path, ARRAYS, after).parts) == [6, 9]
+
+
+def test_a_local_name_that_no_reader_asks_for(tmp_path: Path) -> None:
+    after = npz(w=np.zeros(60)).replace(b"w.npy", b"hides", 1)
+    (part,) = compared(tmp_path, ARRAYS, after).parts
+    assert (part.name, part.offset, part.after) == (None, 30, 5)
+
+
+def test_bytes_behind_an_array_in_its_member(tmp_path: Path) -> None:
+    before, after = (npz(w=np.full(60, n)) for n in range(2))
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(after)) as old, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("w.npy", old.read("w.npy") + SECRET)
+    (part,) = compared(tmp_path, before, file.getvalue()).parts
+    assert (part.name, part.after) == (None, 9)
+
+
+def test_zip64_records(tmp_path: Path) -> None:
+    """Those that torch writes are told of no more than their like; further bytes in one are."""
+    size = len(ARRAYS)
+    entry = ARRAYS.index(b"PK\1\2")
+    files = []
+    for more in (b"", SECRET):
+        counts = struct.pack("<QQQQ", 1, 1, size - 22 - entry, entry)
+        facts = struct.pack("<QHHII", 44 + len(more), 45, 45, 0, 0)
+        record = b"PK\6\6" + facts + counts + more
+        locator = b"PK\6\7" + struct.pack("<IQI", 0, size - 22, 1)
+        files.append(ARRAYS[:-22] + record + locator + ARRAYS[-22:])
+    plain = npz(w=np.zeros(60))
+    assert compared(tmp_path, plain, files[0]).parts == ()
+    (part,) = compared(tmp_path, plain, files[1]).parts
+    assert (part.name, part.offset, part.after) == (None, size - 22 + 56, 9)
+
+
+def test_an_empty_member(tmp_path: Path) -> None:
+    after = with_members(npz(w=np.zeros(60)), **{"a message": b""})
+    assert told(tmp_path, ARRAYS, after) == ["part a message: new, 0 bytes"]
+
+
+IDS = {
+    "digits": (b"1" * 40, b"2" * 40, []),
+    "one that is gone": (b"1" * 40, None, []),
+    "other bytes": (b"1" * 40, b"2" * 39 + b"x", ["new, 40 bytes"]),
+    "more digits": (b"1" * 40, b"2" * 41, ["new, 41 bytes"]),
+}
+
+
+@pytest.mark.parametrize("case", IDS)
+def test_the_fingerprint_of_a_torch_file(tmp_path: Path, case: str) -> None:
+    files = []
+    for value, word in zip((0.0, 1.0), IDS[case][:2], strict=True):
+        more = {} if word is None else {".data/serialization_id": word}
+        storages = {"0": np.full(2, value, "f4").tobytes()}
+        content = torch_files.named(w=torch_files.vector("0", 2))
+        files.append(torch_files.archive(content, storages, more=more))
+    wanted = [f"part archive/.data/serialization_id: {what}" for what in IDS[case][2]]
+    assert told(tmp_path, *files) == wanted
 
 
 def test_compressed_tensors_are_told_as_tensors(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +365,24 @@ class TestWhatDecidesHowAModelIsUsed:
         repo.commit("new")
         (one,) = (one for one in reviewed(repo).artifacts if one.path == b"a.pt")
         assert Risk.CODE in risks(one)
+
+    def test_what_a_zip_hides_while_a_tensor_changes(self, repo: Repo) -> None:
+        """Extra fields and comments: no reader of arrays asks for them."""
+        files = []
+        for n, secret in enumerate((b"", b"secret")):
+            made = io.BytesIO()
+            with zipfile.ZipFile(made, "w") as archive:
+                info = zipfile.ZipInfo("w.npy")
+                info.extra = b"\xfe\xca\x06\0" + secret if secret else b""
+                info.comment = archive.comment = secret
+                array = io.BytesIO()
+                np.save(array, np.full(9, n, "f4"))
+                archive.writestr(info, array.getvalue())
+            files.append(made.getvalue())
+        found = flags(changed(repo, "a.npz", *files))
+        sizes = [what.split()[0] for risk, what in found if risk is Risk.HIDDEN]
+        # The comment follows the extra field in the directory.
+        assert sizes == ["10", "16", "6"]
 
     def test_one_token_of_a_vocabulary(self, repo: Repo) -> None:
         """The array is too long to be listed."""

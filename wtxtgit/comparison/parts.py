@@ -18,6 +18,10 @@ MOST_PARTS = 1000
 _NPY = ".npy"
 _STORAGE = re.compile(r"/data/[0-9]+$")
 """torch's names for the members of a zip that hold tensors' items."""
+_FINGERPRINT = re.compile(r"/\.data/serialization_id$")
+_FINGERPRINT_SIZE = 40
+_DIGITS = re.compile(rb"[0-9]+")
+"""torch's fingerprint of a file, which is new in each save and tells nothing by itself."""
 
 
 def part_changes(
@@ -45,11 +49,26 @@ def _of_side(side: Side, checkpoint: Checkpoint) -> list[Leftover]:
         if isinstance(tensor.held, PackedBytes):
             told.add(tensor.name + _NPY)
     packed = any(isinstance(tensor.held, PackedBytes) for tensor in checkpoint.tensors)
+    data = file_of(side)
     return [
         one
-        for one in leftovers(file_of(side))
-        if one.name is None or not (one.name in told or (packed and _STORAGE.search(one.name)))
+        for one in leftovers(data)
+        if one.name is None
+        or not (
+            one.name in told
+            or (packed and _STORAGE.search(one.name))
+            or _is_fingerprint(data, one, one.name)
+        )
     ]
+
+
+def _is_fingerprint(data: ByteView, one: Leftover, name: str) -> bool:
+    # The size first: what is not a fingerprint may be of any size.
+    return (
+        one.nbytes == _FINGERPRINT_SIZE
+        and bool(_FINGERPRINT.search(name))
+        and bool(_DIGITS.fullmatch(bytes(data[one.offset : one.offset + one.nbytes])))
+    )
 
 
 def _named(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:

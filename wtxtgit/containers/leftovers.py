@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from wtxtgit.containers.format import Container
 from wtxtgit.containers.registry import detected
-from wtxtgit.containers.zip_read import END, Directory, find
+from wtxtgit.containers.zip_read import Directory
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
 
@@ -44,7 +44,7 @@ def leftovers(data: ByteView) -> list[Leftover]:
     found = [
         _leftover(data, one.start, one.end, one.name)
         for one in container.ranges()
-        if one.dtype is None and one.name is not None and one.end > one.start
+        if one.dtype is None and one.name is not None
     ][:MOST]
     for start, end in _between(taken, len(data)):
         if len(found) >= 2 * MOST:
@@ -58,14 +58,15 @@ def leftovers(data: ByteView) -> list[Leftover]:
 def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
     """Yield what the format accounts for, as [start, end)."""
     directory = getattr(container, "directory", None)
-    if not isinstance(directory, Directory):
-        yield from ((one.start, one.end) for one in container.ranges())
-        return
-    for member in directory.members:
-        descriptor = find(data, member, directory.start)
-        yield member.header, member.end if descriptor is None else descriptor[1]
-    # The comment and bytes after it are left over: no reader asks for them.
-    yield directory.start, directory.end_record + END.size
+    spans = ((one.start, one.end) for one in container.ranges())
+    if isinstance(directory, Directory):
+        from wtxtgit.containers.zip_write import records  # most formats are no zips
+
+        # The last range goes from the directory to the end of the file, with all that is in it.
+        yield from ((start, end) for start, end in spans if end <= directory.start)
+        yield from records(data, directory)
+    else:
+        yield from spans
 
 
 def _between(taken: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:

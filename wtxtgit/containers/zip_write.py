@@ -44,7 +44,7 @@ from wtxtgit.containers.zip_read import (
     ZipMember,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, pieces, same_bytes
 
 VERSION = 20
 VERSION_ZIP64 = 45
@@ -54,18 +54,19 @@ MODE = 0o600 << 16
 DATE_1980 = 1 << 5 | 1
 """1980-01-01, the first day that a zip can express."""
 COMMENT, BEHIND, GAPS, EXTRAS = "comment", "behind the zip", "gaps", "extra fields"
-OF_THE_WRITING = frozenset(
-    {
-        ZIP64_EXTRA,
-        0x000A,  # NTFS times
-        0x5455,  # times
-        0x5855,  # times and owner
-        0x7855,  # owner
-        0x7875,  # owner
-        int.from_bytes(b"FB", "little"),  # torch's padding
-    }
-)
-"""Extra fields about when and by whom a member was written, and about its position."""
+PADDING = int.from_bytes(b"FB", "little")
+"""torch's extra field that moves a payload to its place; it is filled with `Z`."""
+_LONGEST = {
+    ZIP64_EXTRA: 28,
+    0x000A: 32,  # NTFS times
+    0x5455: 13,  # times
+    0x5855: 12,  # times and owner
+    0x7855: 4,  # owner
+    0x7875: 11,  # owner
+}
+"""Extra fields about when and by whom a member was written, and the most bytes that they need."""
+OF_THE_WRITING = frozenset({*_LONGEST, PADDING})
+"""These fields, and the one about a member's position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +336,58 @@ def rest(data: ByteView, directory: Directory) -> dict[str, object]:
         EXTRAS: _extras(data, directory),
     }
     return {name: value for name, value in parts.items() if value is not None}
+
+
+def records(data: ByteView, directory: Directory) -> Iterator[tuple[int, int]]:
+    """Yield the [start, end) of all that a zip needs besides payloads: headers, descriptors, ends.
+
+    Comments, bytes after the zip, and extra fields or names that no reader asks for are left out.
+    Spans may overlap.
+    """
+    at = directory.start
+    for member in directory.members:
+        descriptor = zip_read.find(data, member, directory.start)
+        if descriptor is not None:
+            yield member.end, descriptor[1]
+        name, extra, comment = _texts_of_entry(data, member)
+        at = member.entry + ENTRY.size + len(name)
+        yield member.entry, at
+        yield from _of_the_writing(extra, at)
+        at += len(extra) + len(comment)
+    yield from _local_headers(data, directory)
+    yield directory.end_record, directory.end_record + END.size
+    if at < directory.end_record:
+        # The reader has proved that zip64's records fill this gap; the first may be any length.
+        yield at, at + ZIP64_END.size
+        yield directory.end_record - ZIP64_LOCATOR.size, directory.end_record
+
+
+def _local_headers(data: ByteView, directory: Directory) -> Iterator[tuple[int, int]]:
+    end = 0
+    for member in sorted(directory.members, key=lambda one: one.header):
+        # Headers within one another could make their extra fields be read any number of times.
+        if member.header < end or not _has_local(data, member):
+            continue
+        named = next(_texts_of_entry(data, member))
+        *_, length, _ = unpack_at(LOCAL, data, member.header)
+        start = member.header + LOCAL.size
+        yield member.header, start
+        # Readers go by the directory's name.
+        if same_bytes(data[start : start + length], named):
+            yield start, start + length
+        extra = _of_local(data, member)
+        yield from _of_the_writing(extra, start + length)
+        end = start + length + len(extra)
+
+
+def _of_the_writing(extra: ByteView, at: int) -> Iterator[tuple[int, int]]:
+    """Yield where fields are that result from the writing, of those that start at byte `at`."""
+    for kind, body in zip_read.extra_fields(extra):
+        end = at + len(body) + (0 if kind is None else EXTRA.size)
+        is_filling = kind == PADDING and not bytes(body).strip(b"Z")
+        if is_filling or (kind is not None and len(body) <= _LONGEST.get(kind, -1)):
+            yield at, end
+        at = end
 
 
 def _texts_of_entry(data: ByteView, member: ZipMember) -> Iterator[ByteView]:
