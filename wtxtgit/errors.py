@@ -101,6 +101,11 @@ class CheckError(WtxtgitError):
 ADDRESS_SPACE = "ulimit -v shows how much address space a process may use"
 FETCHES_PAYLOAD = "wtxtgit fetch, in the file's repository, fetches its payload"
 
+MENDS_STORE = (
+    "wtxtgit store repack sets damaged packs aside, then wtxtgit fetch fetches the lost chunks"
+)
+ASKS_HELPERS = "leave them out, and git asks its helpers for them: git help credentials"
+
 
 class LacksPayload(CheckError):
     """Not all data of a detached text are at hand, and some of those were needed."""

@@ -32,6 +32,8 @@ from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
 from tests.e2e.test_hints_of_lfs import FOLLOWED as OF_LFS
 from tests.e2e.test_hints_of_machine import FOLLOWED as OF_MACHINE
 from tests.e2e.test_hints_of_remotes import FOLLOWED as OF_REMOTES
+from tests.e2e.test_hints_of_servers import APART
+from tests.e2e.test_hints_of_servers import FOLLOWED as OF_SERVERS
 from tests.e2e.test_told_hints import FOLLOWED as TOLD
 from tests.kit.hints import hints
 from tests.kit.pasting import HERE
@@ -508,8 +510,8 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
 
 
 def test_every_hint_has_a_row() -> None:
-    tables = (FOLLOWED, TOLD, OF_LFS, OF_MACHINE, OF_REMOTES)
-    followed = {hint for table in tables for hint, _ in table}
+    tables = (FOLLOWED, TOLD, OF_LFS, OF_MACHINE, OF_REMOTES, OF_SERVERS)
+    followed = {hint for table in tables for hint, _ in table} | {*APART}
     others = [hint for listed in NOT_FOLLOWED.values() for hint in listed]
     assert len(others) == len(set(others))
     assert followed.isdisjoint(others)

@@ -348,6 +348,16 @@ def store_that_is_verified(world: World) -> Words:
     return ["store", "verify"]
 
 
+def damaged_for_a_command(world: World) -> Words:
+    damaged_store(world)
+    return ["restore", f"HEAD:{HERE}/{DETACHED}", "-o", "x.npz"]
+
+
+def damaged_for_a_reader(world: World) -> Words:
+    damaged_store(world)
+    return ["cat", f"HEAD:{HERE}/{DETACHED}", "w", "-o", "x.npy"]
+
+
 def store_that_is_repacked(world: World) -> Words:
     damaged_store(world)
     return ["store", "repack"]
@@ -444,8 +454,16 @@ FOLLOWED = [
     ("wtxtgit fetch, then {}", Row(far_from_another_form)),
     ("wtxtgit fetch", Row(far_from_plain_files)),
     (
-        "wtxtgit store repack sets them aside, then wtxtgit fetch fetches lost chunks",
+        "wtxtgit store repack sets damaged packs aside, then wtxtgit fetch fetches the lost chunks",
         Row(store_that_is_verified, ends=(0, 1)),
+    ),
+    (
+        "wtxtgit store repack sets damaged packs aside, then wtxtgit fetch fetches the lost chunks",
+        Row(damaged_for_a_command, ends=(0, 1)),
+    ),
+    (
+        "wtxtgit store repack sets damaged packs aside, then wtxtgit fetch fetches the lost chunks",
+        Row(damaged_for_a_reader, ends=(0, 1)),
     ),
     ("wtxtgit fetch fetches lost chunks from the remote", Row(store_that_is_repacked)),
     ("git add --renormalize -- {} puts the data into the store again", Row(far_from_a_push)),

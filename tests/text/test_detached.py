@@ -18,7 +18,7 @@ from tests.text import edge_detached
 from tests.text.edge_texts import Arr, Text
 from tests.text.naive_detached import detached, judge
 from tests.text.reading import read_text
-from wtxtgit.errors import CheckError, InputError, TextError
+from wtxtgit.errors import MENDS_STORE, CheckError, InputError, TextError
 from wtxtgit.io.view import ByteView
 from wtxtgit.text.detached import attached
 from wtxtgit.text.verify import TextReport, verify
@@ -193,15 +193,14 @@ class TestPayload:
 
     @pytest.mark.parametrize("name", ["a b.wtxt", None])
     def test_one_that_is_damaged_after_it_was_verified(self, name: str | None) -> None:
-        """Where the caller says what file it is of, there is no hint about another one."""
+        """The hint speaks of the store, whatever the file is."""
         chunks = Chunks(self.PAYLOAD.values())
         report = verify(memoryview(self.TEXT), payload=chunks)
         chunks.damaged = set(chunks.chunks)
         with pytest.raises(CheckError, match="the chunk is damaged") as told:
             list(attached(memoryview(self.TEXT), report.index, report.layout, name=name))
         assert told.value.message.startswith("a b.wtxt: line ") == (name is not None)
-        hint = "wtxtgit verify -- 'a b.wtxt' lists all problems"
-        assert told.value.hint == (None if name is None else hint)
+        assert told.value.hint == MENDS_STORE
 
     def test_a_text_that_claims_very_much_takes_no_room(self) -> None:
         count = 10**18

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
-from wtxtgit.errors import CheckError, EnvironmentFailure, LacksPayload, UsageError
+from wtxtgit.errors import MENDS_STORE, CheckError, EnvironmentFailure, LacksPayload, UsageError
 from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.io.workers import default_threads
-from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
+from wtxtgit.model.array import NO_PAYLOAD, PAYLOAD_DAMAGED, PayloadSource
 from wtxtgit.remotes import urls
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
@@ -344,6 +344,8 @@ def refuse_text(report: TextReport, name: str) -> None:
         raise LacksPayload(f"{name}: {problem}")
     if problem.kind == "pending":
         hint = f"--wsum FILE names its WSUM; wtxtgit finalize {shlex.quote(name)} makes one"
+    elif problem.kind == PAYLOAD_DAMAGED:
+        hint = MENDS_STORE
     else:
         quoted = shlex.quote(name)
         hint = f"wtxtgit recover -- {quoted} shows what can be mended, or healed from other copies"

@@ -12,7 +12,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
-from wtxtgit.errors import EnvironmentFailure, UsageError, counted
+from wtxtgit.errors import MENDS_STORE, EnvironmentFailure, UsageError, counted
 from wtxtgit.io import clock
 from wtxtgit.report.figures import size
 
@@ -103,7 +103,7 @@ def verify(as_json: bool) -> int:
         if verdict.damaged:
             complain(
                 f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
-                "wtxtgit store repack sets them aside, then wtxtgit fetch fetches lost chunks",
+                MENDS_STORE,
             )
         else:
             print_line(

@@ -15,7 +15,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable, UsageError
+from wtxtgit.errors import (
+    ASKS_HELPERS,
+    EnvironmentFailure,
+    RemoteRefused,
+    RemoteUnavailable,
+    UsageError,
+)
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import is_ancestor, resolve_tree
@@ -63,7 +69,7 @@ class RemoteBranch:
         if not remote or remote.startswith("-"):
             raise UsageError(f'"{shown(remote)}" is not a remote')
         if WITH_PASSWORD.match(remote):
-            raise UsageError("the remote's URL contains credentials", hint="git help credentials")
+            raise UsageError("the remote's URL contains credentials", hint=ASKS_HELPERS)
         if run.call("check-ref-format", f"refs/heads/{branch}", ok=(0, 1)).code:
             raise UsageError(f'"{shown(branch)}" is not a valid branch name')
         self._repo = repo

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, UsageError
+from wtxtgit.errors import (
+    ASKS_HELPERS,
+    EnvironmentFailure,
+    InputError,
+    RemoteRefused,
+    UsageError,
+)
 from wtxtgit.git import run
 from wtxtgit.git.history import resolve_commit, resolve_tree
 from wtxtgit.git.repository import Repository
@@ -93,7 +99,7 @@ def _check(url: str) -> None:
     if len(url) > _MOST or _NO_TEXT.search(url):
         raise UsageError(f"{shown(url)} is not a URL of a repository")
     if WITH_PASSWORD.match(url):
-        raise UsageError("the repository's URL contains credentials", hint="git help credentials")
+        raise UsageError("the repository's URL contains credentials", hint=ASKS_HELPERS)
     if _AT_HOST.fullmatch(url):
         return
     parts = urlsplit(url)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
+from wtxtgit.errors import MENDS_STORE, EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
 from wtxtgit.store.folder import PackFolder
@@ -121,7 +121,7 @@ class Store:
         if found is not None:
             return found
         if reading.problems:
-            raise PayloadDamaged(name, "; ".join(reading.problems), hint="wtxtgit store verify")
+            raise PayloadDamaged(name, "; ".join(reading.problems), hint=MENDS_STORE)
         unusable = [
             f"{shown(folder.path(pack))} {what}"
             for folder in self._all

@@ -20,13 +20,14 @@ from functools import partial
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING
 
-from wtxtgit.errors import CheckError, LacksPayload, TextError
+from wtxtgit.errors import MENDS_STORE, CheckError, LacksPayload, TextError
 from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import (
     LAYOUT_ARRAY,
     NATIVE_FORMAT,
     NO_PAYLOAD,
+    PAYLOAD_DAMAGED,
     PAYLOAD_MISSING,
     Extent,
     Layout,
@@ -246,6 +247,8 @@ class TextFile:
         what = str(problem) if name is None else f"{name}: {problem}"
         if problem.kind == PAYLOAD_MISSING:
             return LacksPayload(what)
+        if problem.kind == PAYLOAD_DAMAGED:
+            return CheckError(what, hint=MENDS_STORE)
         if name is None:
             return CheckError(what)
         return CheckError(what, hint=f"wtxtgit verify -- {shlex.quote(name)} lists all problems")

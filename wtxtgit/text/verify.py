@@ -26,7 +26,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
-from wtxtgit.errors import FETCHES_PAYLOAD, PayloadMissing, TextError, WtxtgitError, counted
+from wtxtgit.errors import (
+    FETCHES_PAYLOAD,
+    MENDS_STORE,
+    PayloadMissing,
+    TextError,
+    WtxtgitError,
+    counted,
+)
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
@@ -207,6 +214,13 @@ def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryvie
         yield checked.raw
 
 
+def mends(kind: str) -> str | None:
+    """Return the hint for a problem of a text's payload; None for others."""
+    if kind == PAYLOAD_MISSING:
+        return FETCHES_PAYLOAD
+    return MENDS_STORE if kind == PAYLOAD_DAMAGED else None
+
+
 def refusal(problem: Problem) -> TextError:
     """Convert a problem of a text to the error that a reader raises."""
     return TextError(
@@ -215,7 +229,7 @@ def refusal(problem: Problem) -> TextError:
         line=problem.line,
         array=problem.array,
         chunk=problem.chunk if isinstance(problem.chunk, int) else None,
-        hint=FETCHES_PAYLOAD if problem.kind == PAYLOAD_MISSING else None,
+        hint=mends(problem.kind),
     )
 
 

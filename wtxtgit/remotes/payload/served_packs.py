@@ -58,7 +58,8 @@ class ServedPacks:
             if answer.status in GONE:
                 raise RemoteRefused(
                     f"{self.label}: has no {LIST}, the list of its packs",
-                    hint="wtxtgit push to the folder that it serves",
+                    hint="whoever committed it has to run wtxtgit store use URL, of the folder "
+                    "that it serves, then wtxtgit push, in the clone that has the data",
                 )
             self._check(LIST, answer)
             self._gives_parts = answer.headers.get("accept-ranges", "").lower() == "bytes"

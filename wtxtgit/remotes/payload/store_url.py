@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
+from wtxtgit.errors import ASKS_HELPERS, EnvironmentFailure, InputError, UsageError
 from wtxtgit.git import index, run
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository, change_config
@@ -218,9 +218,7 @@ def _checked(url: str) -> str:
     if "::" in place:
         raise UsageError(f'"{spelled(url)}" would start a program, or wraps another URL')
     if WITH_PASSWORD.match(place):
-        raise UsageError(
-            f"{spelled(url)}: the store's URL contains credentials", hint="git help credentials"
-        )
+        raise UsageError(f"{spelled(url)}: the store's URL contains credentials", hint=ASKS_HELPERS)
     scheme = _SCHEME.match(place)
     if scheme is not None and scheme[2].rpartition("@")[2].startswith("-"):
         raise UsageError(f'"{spelled(url)}" is not the URL of a store')
