@@ -314,12 +314,11 @@ def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
         repo.write(name, text_of(content + b"hidden"))
     repo.add()
     repo.commit("more")
+    at, after = len(content), "6 bytes follow the end of the file's contents"
     for one in reviewed(repo).artifacts:
-        assert [(flag.risk, flag.message) for flag in one.flags] == [
-            (
-                Risk.HIDDEN,
-                f"6 bytes at offset {len(content)} that belong to no tensor or part were added",
-            )
+        assert flags(one) == [
+            (Risk.HIDDEN, f"6 bytes at offset {at} that belong to no tensor or part were added"),
+            (Risk.DAMAGED, f"wtxtgit verify: byte {at}: {after}"),
         ]
 
 
@@ -463,7 +462,8 @@ class TestWhatDecidesHowAModelIsUsed:
     def test_zeros_behind_the_tensors(self, repo: Repo) -> None:
         """A text has them in its layout, and shares all arrays with the one before."""
         one = changed(repo, MODEL, file(weights(2)), file(weights(2)) + bytes(4096))
-        assert flags(one) == [(Risk.PART, OTHER_BYTES)]
+        assert [flag.risk for flag in one.flags] == [Risk.DAMAGED, Risk.PART]
+        assert flags(one)[1] == (Risk.PART, OTHER_BYTES)
 
 
 class TestOneSide:

@@ -485,6 +485,8 @@ class Format(NamedTuple):
     derived: tuple[KeyPath, ...] = ()
     """Metadata that follow from the tensors, which a comparison therefore leaves out."""
     derived_of_set: tuple[KeyPath, ...] = ()
+    has_hashes: bool = False
+    """Whether files can hold hashes of their tensors, which `check` compares with their bytes."""
     tags_apart: bool = False
     """Whether a file's tags are not part of its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.comparison import compare
 from wtxtgit.comparison.compare import Compared
-from wtxtgit.containers import registry
+from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
@@ -32,6 +33,7 @@ from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
+from wtxtgit.model.findings import Findings, Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.diff import DiffReport, TensorStatus
@@ -49,10 +51,17 @@ from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited, part_flags
 from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
-from wtxtgit.text.grammar import is_text
+from wtxtgit.text.file import TextFile
+from wtxtgit.text.grammar import is_detached, is_text
 
 _BASE, _HEAD = "base", "head"
 _STORED_WHOLE = "opaque"
+_FIGURES = re.compile("[0-9a-f]{16}|[0-9]+")
+"""Hashes and numbers in the message of a problem."""
+_NOT_CHECKED = (
+    "hashes in the file were not compared, for which all of its payload is needed: wtxtgit verify "
+    "compares them"
+)
 _NEW = "items of a new tensor"
 
 
@@ -168,12 +177,14 @@ class BranchReader:
             return self._listed(changed, side, pages)
         before, after = sides[_BASE], sides[_HEAD]
         compared = compare.compare(before, after, self.options, pages, self.threads)
-        return self._told(compared, self._named(changed, compared.report), after, pages)
+        report = self._named(changed, compared.report)
+        return self._told(compared, report, (before, after), pages)
 
     def _told(
-        self, compared: Compared, report: DiffReport, after: Side, pages: Pages
+        self, compared: Compared, report: DiffReport, sides: tuple[Side, Side], pages: Pages
     ) -> Comparison:
         """Return the comparison of two sides, with the names that `report` has for them."""
+        before, after = sides
         by_layer = groups(report)
         flags = [
             *flags_of(report, by_layer),
@@ -181,6 +192,10 @@ class BranchReader:
             *_not_numbers(compared.after, report, pages),
             *_held_back(compared.after, after),
         ]
+        if _is_at_hand(after):
+            flags += _new_problems(before, after, self.options)
+        else:
+            report = replace(report, notes=(*report.notes, _NOT_CHECKED))
         counted = {}
         if self.with_distributions:
             counted = dict(compare.distributions_of(compared, pages, self.threads))
@@ -234,7 +249,7 @@ class BranchReader:
                 verdict = ReviewedDelta(
                     DeltaState.APPLIED, f"applied to {base.name}", base.name, wanted
                 )
-                told = self._told(compared, report, after, pages)
+                told = self._told(compared, report, (before, after), pages)
                 return replace(told, sizes=(before.size, after.size), delta=verdict)
         except LacksPayload as error:
             message = f"{error.message}; {self._fetching(changed)}"
@@ -264,6 +279,8 @@ class BranchReader:
                 *part_flags(report),
                 *_held_back(checkpoint, side),
             ]
+            # The text of a new one is verified whole, which needs all of its payload, too.
+            flags += _new_problems(None, side, self.options)
         return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
@@ -323,6 +340,53 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
     if is_whole and checkpoint.format not in registry.set_names():
         message = f"{checkpoint.format}, stored whole: its parts cannot be compared"
         yield Flag(Risk.OPAQUE, message)
+
+
+def _new_problems(before: Side | None, after: Side, options: ReadOptions) -> Iterator[Flag]:
+    """Yield flags for what the check of a container finds at the head, and not at the base.
+
+    Of a file without a base only errors count. Raises CheckError and LacksPayload.
+    """
+    found = _checked(after, options)
+    if found is None or not (found.errors or found.warnings):
+        return
+    had = None if before is None else _checked(before, options)
+    known = set() if had is None else set(map(_known_by, (*had.errors, *had.warnings)))
+    errors, warnings = (
+        ((None, f"wtxtgit verify: {one}") for one in problems if _known_by(one) not in known)
+        for problems in (found.errors, found.warnings)
+    )
+    yield from limited(Risk.DAMAGED, errors, "problem")
+    if before is not None:
+        yield from limited(Risk.PART, warnings, "problem")
+
+
+def _checked(side: Side, options: ReadOptions) -> Findings | None:
+    """Check what a container says of its own bytes; None for a text that is no container."""
+    text = side.text
+    if text is None:
+        return any_format.check(side.data, options, side.open_member)
+    if not text.is_container:
+        return None
+    if _has_hashes(text):
+        text.fill_all()
+    return any_format.check(text.view, options, side.open_member)
+
+
+def _is_at_hand(side: Side) -> bool:
+    """Whether checking a side needs no payload of a detached text that comparing it did not."""
+    text = side.text
+    return text is None or not (is_detached(text.text) and _has_hashes(text)) or text.is_full
+
+
+def _has_hashes(text: TextFile) -> bool:
+    known = None if text.layout is None else registry.by_name(text.layout.format)
+    return known is not None and known.has_hashes
+
+
+def _known_by(problem: Problem) -> tuple[str, str | None, int | str | None, str]:
+    """Return what is the same for one problem in two versions of a file, wherever it is there."""
+    return problem.kind, problem.field, problem.chunk, _FIGURES.sub("", problem.message)
 
 
 def _no_member(path: str) -> ByteView:

@@ -134,6 +134,15 @@ class TextFile:
         inside = start + nbytes <= place + self.by_name[name].nbytes
         return (name, start - place) if inside else None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether everything was decoded that has bytes."""
+        return all(
+            all(self._filled.get(array.name, b"\0"))
+            for array in self.by_name.values()
+            if array.nbytes
+        )
+
     def fill(self, names: Iterable[str]) -> None:
         """Decode arrays into the file; raises CheckError."""
         arrays = [self.by_name[name] for name in names]

@@ -23,6 +23,7 @@ FORMAT = Format(
     read_set=Lazy(f"{__name__}.aeroset"),
     reseal_set=Lazy(f"{__name__}.reseal_set"),
     index_endings=(".aeroset.json",),
+    has_hashes=True,
     derived=(
         *below(("chunks", ANY), "offset", "length", "ulen"),
         ("mmsg", "shards", ANY, "size_bytes"),

@@ -22,6 +22,7 @@ FORMAT = Format(
     salvage=Lazy(f"{__name__}.salvage"),
     unfinished=Lazy(f"{__name__}.describe"),
     parity=Lazy(f"{__name__}.repack"),
+    has_hashes=True,
     derived=(
         ("metadata", "chunk_hashes"),
         ("metadata", "manifest_hash"),

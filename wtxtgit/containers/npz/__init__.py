@@ -21,6 +21,7 @@ FORMAT = Format(
     reseal=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.reseal"),
+    has_hashes=True,
     derived=(("members",),),
     nested=Lazy(f"{__name__}.read"),
     parts=Lazy("wtxtgit.containers.zip_read"),

@@ -41,6 +41,7 @@ FORMAT = Format(
     derived_of_set=(("files",),),
     index_endings=(".metadata",),
     part_endings=(".distcp",),
+    has_hashes=True,
     derived=(("members",),),
     tags_apart=True,
     nested=Lazy(f"{__name__}.read"),
