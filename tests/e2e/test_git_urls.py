@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -50,6 +51,10 @@ def first(name: str) -> float:
         (f"main:{MODEL}", 14.0),
         (f"HEAD:sub/{MODEL}", 13.0),
         (f"v2:{MODEL}", 12.0),
+        (f"HEAD~2:{MODEL}", 12.0),
+        (f"main^^1:{MODEL}", 12.0),
+        (f"v2~1:{MODEL}", 1.0),
+        (f"main~2:{MODEL}@latest", 12.0),
         (f"main:{MODEL}@gen:2", 12.0),
         (f"v2:{MODEL}@latest", 12.0),
         (f"main:{MODEL}@signed-by:alice@example.com", 14.0),
@@ -80,6 +85,13 @@ def test_a_full_id_needs_no_server_once_it_is_here(there: Sealed) -> None:
     assert first(name) == 12.0
     with pytest.raises(EnvironmentFailure):
         first(spelled(there, f"main:{MODEL}"))
+
+
+def test_an_ancestor_of_a_full_id(there: Sealed) -> None:
+    name = spelled(there, f"{there.head}~2:{MODEL}")
+    assert first(name) == 12.0
+    shutil.move(there.path.parent / "there.git", there.path.parent / "away")
+    assert first(name) == 12.0
 
 
 def test_of_a_repository_that_names_objects_by_sha256(there: Sealed, tmp_path: Path) -> None:
@@ -145,6 +157,9 @@ def test_what_there_is_not(there: Sealed) -> None:
         first(spelled(there, "main:sub"))
     with pytest.raises(EnvironmentFailure):
         first(spelled(there, f"{'0' * 40}:{MODEL}"))
+    for lacking in ("main~99", "main^2", f"main~{'9' * 30}", f"{there.head}~99"):
+        with pytest.raises(RemoteRefused, match=f"has no commit {re.escape(lacking)}$"):
+            first(spelled(there, f"{lacking}:{MODEL}"))
     with pytest.raises(InputError, match="no generation"):
         first(spelled(there, f"main:{MODEL}@gen:9"))
     there.call("restore", spelled(there, f"main:{MODEL}"), ok=(2,))
@@ -168,6 +183,10 @@ def test_what_there_is_not(there: Sealed) -> None:
         "git+https:||example.com/x.git#--upload-pack=touch:m",
         "git+https:||example.com/x.git#+main:m",
         "git+https:||example.com/x.git#main..other:m",
+        "git+https:||example.com/x.git#^main:m",
+        "git+https:||example.com/x.git#~1:m",
+        "git+https:||example.com/x.git#main^{/x}:m",
+        "git+https:||example.com/x.git#main^0x:m",
         "git+https:||example.com/x.git#main:../m",
         "git+https:||example.com/x.git#main:/m",
         "git+https:||example.com/x.git#main:.git//config",

@@ -33,7 +33,8 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.urls import GIT, is_loopback, shown_url
 
 _SPELLED = re.compile(r"git\+([^#]+)#([^:]+):(.+)", re.DOTALL)
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
+_REVISION = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._/+-]*)((?:[~^][0-9]*)*)")
+"""What a remote is asked for, and the way from there to an ancestor."""
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NO_TEXT = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_\[][A-Za-z0-9._:\]-]*")
@@ -56,8 +57,8 @@ _OTHER_REPOSITORY = ("GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_N
 
 
 class GitUrl(NamedTuple):
-    """A file of a repository elsewhere: the repository's URL, a branch, tag or full id, and the
-    path.
+    """A file of a repository elsewhere: the repository's URL, a branch, tag or full id, perhaps
+    with `~N` or `^N` as in git, and the path.
     """
 
     url: str
@@ -124,13 +125,15 @@ def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
     commit. Raises RemoteRefused, RemoteUnavailable and EnvironmentFailure.
     """
     repo = _clone(what.url)
-    if _OID.fullmatch(what.revision) and _has_commit(repo, what.revision):
-        return repo, what
-    place = f"{_FETCHED}/{sha256(what.revision.encode()).hexdigest()}"
+    match = _REVISION.fullmatch(what.revision)
+    tip, way = (what.revision, "") if match is None else match.groups()
     label = str(what)
-    _fetch(repo, what.url, label, f"+{what.revision}:{place}")
+    place = tip
+    if not (_OID.fullmatch(tip) and _has_commit(repo, tip)):
+        place = f"{_FETCHED}/{sha256(tip.encode()).hexdigest()}"
+        _fetch(repo, what.url, label, f"+{tip}:{place}")
     try:
-        commit = resolve_commit(repo, place)
+        commit = resolve_commit(repo, place + way)
     except EnvironmentFailure:
         raise RemoteRefused(f"{label}: has no commit {what.revision}") from None
     return repo, what._replace(revision=commit)
