@@ -75,7 +75,7 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     if not found.patterns:
         print_line(f"{counted(found.commits, 'commit')}: no checkpoint in a known format")
         return
-    columns = ("pattern", "files", "versions", "size", "as text", "detached", "too large", "notes")
+    columns = ("pattern", "files", "versions", "size", "of texts", "detached", "too large", "notes")
     rows = [
         (
             one.pattern,
@@ -92,8 +92,9 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     print_table(columns, rows, right=columns[1:-1])
     print_line()
     print_line(
-        f"{counted(found.commits, 'commit')}; texts over {size(found.limit)} are too large for "
-        "forges; detached texts keep their data in the store, outside git's history"
+        f"{counted(found.commits, 'commit')}; a text has all bytes of its file, as base64; those "
+        f"over {size(found.limit)} are too large for forges; detached texts keep their data in the "
+        "store, outside git's history"
     )
 
 
