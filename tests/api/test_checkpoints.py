@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import wtxtgit
+from tests.containers.fold_files import built
 from tests.containers.samples import FIXTURES, manifest_entries, safetensors, tensor_item
+from tests.containers.torch_files import archive, named, number
 from tests.kit import Repo, text_of
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.errors import CheckError, DamageWarning, InputError, TextError, UsageError
@@ -317,6 +319,43 @@ def test_arrays_go_to_several_files(ending: str, index: str, tmp_path: Path) -> 
     assert found.keys() == {f"deep.{name}" for name in arrays}
     assert all((found[f"deep.{name}"] == values).all() for name, values in arrays.items())
     assert wtxtgit.verify(tmp_path / index).ok
+
+
+HOLD_NONE = ("safetensors", "gguf", "pt", "fold", "aero", "checkpoint", "wtxt")
+
+
+@pytest.mark.parametrize("ending", HOLD_NONE)
+def test_no_arrays_are_written_and_read(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m.{ending}"
+    wtxtgit.dump({}, path)
+    assert wtxtgit.verify(path).ok
+    assert dict(wtxtgit.load(path)) == {}
+    with wtxtgit.open(path) as opened:
+        assert list(opened) == []
+    if ending == "wtxt":
+        return
+    (tmp_path / "text.wtxt").write_bytes(text_of(path.read_bytes()))
+    assert dict(wtxtgit.load(tmp_path / "text.wtxt")) == {}
+    for other in HOLD_NONE[:-1]:
+        wtxtgit.convert(path, tmp_path / f"n.{other}", inline_data=other == "checkpoint")
+        assert dict(wtxtgit.load(tmp_path / f"n.{other}")) == {}
+    for other, why in (("npz", "at least one array"), ("npy", "one array, not 0")):
+        with pytest.raises(InputError, match=why):
+            wtxtgit.convert(path, tmp_path / f"n.{other}")
+        with pytest.raises(InputError, match=why):
+            wtxtgit.dump({}, tmp_path / f"n.{other}")
+
+
+def test_content_that_is_not_listed_as_tensors_is_no_empty_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "values.pt").write_bytes(archive(named(step=number(5))))
+    pictures = FIXTURES / "taridx/pair_v1/train.taridx"
+    chunks = tmp_path / "chunks.fold"
+    chunks.write_bytes(built(("notes", b"JSON", b"{}")))
+    for path in (tmp_path / "values.pt", pictures, chunks):
+        with pytest.raises(InputError, match="without tensors"):
+            wtxtgit.load(path)
+        with pytest.raises(InputError, match="without tensors"):
+            wtxtgit.convert(path, tmp_path / "x.safetensors")
 
 
 def test_sets_are_for_formats_that_have_them(tmp_path: Path) -> None:

@@ -140,7 +140,8 @@ class LazyTensor(LazyRows):
 def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """Return the tensors by name.
 
-    Raises InputError if a name is used twice or there are no tensors.
+    Raises InputError if a name is used twice, or if there are no tensors though the file may have
+    some.
     """
     named: dict[str, Tensor] = {}
     for tensor in checkpoint.tensors:
@@ -149,7 +150,7 @@ def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
         # The writers of some formats count padding as part of a tensor.
         named[tensor.name] = as_numbers(tensor) or tensor
     # A file whose content we can't read would look like an empty checkpoint.
-    if not named:
+    if not named and not checkpoint.lists_none:
         why = "".join(f"; {note.removeprefix(f'{checkpoint.name}: ')}" for note in checkpoint.notes)
         why = why.replace(KEY_OPENS, "decryption_key decrypts them")
         raise InputError(f"{checkpoint.name}: {checkpoint.format} file without tensors{why}")

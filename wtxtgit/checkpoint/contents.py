@@ -148,6 +148,7 @@ class Checkpoint:
 
     `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` names the
     chunks whose own tensors are in `tensors`. `imports` are as of a description, of chunks too.
+    `lists_none` is set for a file that says that it has no tensors.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Checkpoint:
     shared: Shared = field(default_factory=dict)
     nested: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    lists_none: bool = False
 
     def content(self, tensor: Tensor) -> Hashable:
         """Return a value that is equal for equal bytes on both sides; None if they have to be
@@ -265,11 +267,12 @@ def _of_file(
     name = side.name
     refuse_part(name)
     notes: list[str] = []
+    untold: list[str] = []
     refused: list[str] = []
     try:
         opener = in_same_folder(side.open_member, open_member)
         description = any_format.describe(data, options, opener)
-        tensors = list(any_format.tensors(description, options, refused=refused))
+        tensors = list(any_format.tensors(description, options, untold, refused))
     except FormatError as error:
         # An incomplete file still has tensors that can be compared.
         unfinished = any_format.unfinished(data, options)
@@ -298,6 +301,7 @@ def _of_file(
         shared or {},
         tuple(chunk.name for chunk in description.nested),
         (*description.imports, *_inner_imports(description, options)),
+        not tensors and any_format.lists_none(description, untold + notes),
     )
 
 

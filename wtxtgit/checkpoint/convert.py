@@ -413,9 +413,11 @@ def _read(
     closed = {f"chunk {quoted(name)}" for name in told}
     dropped = [what for what in description.untold if what not in closed]
     unfit: list[str] = []
-    sources = sources_of(name, description, options, len(target.data), dropped, unfit)
+    inner: list[str] = []
+    sources = sources_of(name, description, options, len(target.data), inner, unfit)
+    dropped += inner
     # An empty output would look like a successful conversion.
-    if not sources and not unfit:
+    if not sources and not unfit and not any_format.lists_none(description, inner):
         encrypted = any(part.is_encrypted for part in description.parts)
         hint = "--key F decrypts the encrypted parts" if encrypted else None
         raise InputError(f"{name}: {description.format} file without tensors", hint=hint)

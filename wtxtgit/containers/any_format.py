@@ -11,7 +11,7 @@ that they take in the container.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from wtxtgit.containers.format import Container, FileSet, Format, OpenMember, Wh
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
     FORMATS,
+    by_name,
     detected,
     listed_by,
     refusal,
@@ -209,6 +210,21 @@ def tensors(
                     "chunks list too many tensors in total", kind="limit", field="tensors"
                 )
             yield tensor
+
+
+def lists_none(description: Description, refused: Sequence[str]) -> bool:
+    """Whether a file that gives no tensors says that it has none.
+
+    Otherwise it may have some in a form that is not read. `refused` is what `tensors` could not
+    read of chunks.
+    """
+    known = by_name(description.format)
+    is_closed = refused or description.unlisted or any(p.is_encrypted for p in description.parts)
+    if known is None or known.write is None or is_closed:
+        return False
+    if known.wraps_tensors:
+        return bool(description.nested or description.empty)
+    return known.lists_only or not description.untold
 
 
 def check(

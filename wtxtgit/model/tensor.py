@@ -193,7 +193,8 @@ class Description:
     of a set, None for a single file; `unlisted` lists what these files hold that the set's index
     does not. `own` returns the metadata in the form that a writer of the same format takes, if
     that takes more than tags. `imports` are the names that Python's pickle would import, and may
-    call, when the file is loaded, without those that torch itself allows.
+    call, when the file is loaded, without those that torch itself allows. `empty` are the names of
+    chunks that are files of tensors and list none.
     """
 
     format: str
@@ -207,6 +208,7 @@ class Description:
     unlisted: tuple[str, ...] = ()
     own: Callable[[], Mapping[str, object]] | None = None
     imports: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,6 +79,7 @@ def describe(fold: Fold, options: ReadOptions) -> Description:
         (*chunks.untold, *untold),
         parts=tuple(map(_part, fold.chunks)),
         own=partial(own_values, fold, options) if _has_own_values(fold) else None,
+        empty=tuple(chunks.empty),
     )
 
 
@@ -129,12 +130,16 @@ class _SortedChunks:
         self.tensors: list[Tensor] = []
         self.nested: list[Nested] = []
         self.untold: list[str] = []
+        self.empty: list[str] = []
 
     def add(self, chunk: FoldChunk) -> None:
         is_plain = chunk.flags == UNCOMPRESSED and not chunk.encrypted
         mended = self._mended(chunk) if is_plain and chunk.ctype in FILE_CTYPES else None
         if mended is None and chunk.nested is not None:
-            self.tensors += [tensor.listed(self._data) for tensor in chunk.tensors()]
+            listed = [tensor.listed(self._data) for tensor in chunk.tensors()]
+            self.tensors += listed
+            if not listed:
+                self.empty.append(chunk.name)
             if chunk.nested.metadata:
                 self.untold.append(f"__metadata__ of chunk {quoted(chunk.name)}")
         elif mended is not None and chunk.ctype == TENSOR_CTYPE and self._listed(chunk, mended):
