@@ -358,6 +358,21 @@ def test_content_that_is_not_listed_as_tensors_is_no_empty_checkpoint(tmp_path: 
             wtxtgit.convert(path, tmp_path / "x.safetensors")
 
 
+def test_a_chunk_that_is_too_long_to_be_read_is_not_written(tmp_path: Path) -> None:
+    # No byte of it is read: a gibibyte of one value would become memory.
+    with (tmp_path / "values").open("wb") as file:
+        file.truncate(1024**3)
+    large = {"large": np.memmap(tmp_path / "values", "f4", "r")}
+    told = r"m\.fold: chunk 'torch_state' would have 107374\d{4} bytes: over 1073741824 "
+    with pytest.raises(InputError, match=told):
+        wtxtgit.dump(large, tmp_path / "m.fold")
+    np.lib.format.open_memmap(tmp_path / "m.npy", "w+", "f4", (1024**3 // 4,))
+    with pytest.raises(InputError, match=told):
+        wtxtgit.convert(tmp_path / "m.npy", tmp_path / "m.fold")
+    assert {one.name for one in tmp_path.iterdir()} == {"values", "m.npy"}
+    assert sum(one.stat().st_blocks for one in tmp_path.iterdir()) < 1000
+
+
 def test_sets_are_for_formats_that_have_them(tmp_path: Path) -> None:
     arrays = {"w": np.zeros(3)}
     with pytest.raises(UsageError, match="--max-shard can't write"):

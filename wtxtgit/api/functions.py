@@ -94,7 +94,8 @@ def dump(
     For containers:
     - `tags`: short texts by name, in formats that have a place for them. Those of what `load` or
       `open` returned are kept where none are given, as far as the format can hold them.
-    - `max_shard`: bytes per file; the arrays go to several files (safetensors, GGUF, AERO, MLCP).
+    - `max_shard`: bytes per file; the arrays go to several files named after `path`, as by
+      `convert`, whose report lists them (safetensors, GGUF, AERO, MLCP).
     - `ecc`: bytes of parity per block of a FOLD file.
     - `tensor_hashes`, `page_size`: AERO gets a hash of each tensor, and of each page of so many
       bytes.
@@ -583,16 +584,13 @@ def _dump_container(
     _, without = convert.kept_tags(target, tags)
     if without:
         raise UsageError(f"{shown(path)}: a {target.name} file can't hold {without[0]}")
-    digests = convert.digests(sources)
     inline_data = target.lists_only
     asked = convert.asked_of(target, extras)
     if max_shard is not None:
         build = convert.set_writer_of(target)
-        convert.write_set(path, build, sources, tags, max_shard, digests, ReadOptions(), asked)
+        convert.write_set(path, build, sources, tags, max_shard, ReadOptions(), asked)
         return
-    convert.write_file(
-        path, sources, tags, digests, ReadOptions(), inline_data=inline_data, asked=asked
-    )
+    convert.write_file(path, sources, tags, ReadOptions(), inline_data=inline_data, asked=asked)
 
 
 def _source(path: Path, array: NumpyArray) -> TensorSource:

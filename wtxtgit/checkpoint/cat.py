@@ -95,12 +95,10 @@ def write_tensors(
         )
         raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
     expect(progress, 3 * sum(source.nbytes for source in fitted.sources))
-    wanted = convert.digests(fitted.sources, progress)
     convert.write_file(
         out,
         fitted.sources,
         fitted.tags,
-        wanted,
         options,
         inline_data=target.lists_only,
         progress=progress,

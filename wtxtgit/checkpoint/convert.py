@@ -266,7 +266,6 @@ def convert(
     # Read, written, and read again.
     has_bytes = inline_data or not target.lists_only
     expect(progress, (1 + 2 * has_bytes) * sum(source.nbytes for source in sources))
-    wanted = digests(sources, progress)
     # A shard holds whole tensors, so a single one may exceed the limit.
     if set_writer is not None and max_shard is not None:
         notes += [
@@ -274,15 +273,12 @@ def convert(
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = write_set(
-            out, set_writer, sources, values, max_shard, wanted, options, asked, progress
-        )
+        files = write_set(out, set_writer, sources, values, max_shard, options, asked, progress)
     else:
         dropped[:0] = write_file(
             out,
             sources,
             values,
-            wanted,
             options,
             inline_data=inline_data,
             asked=asked,
@@ -348,7 +344,6 @@ def write_file(
     out: Path,
     sources: Sequence[TensorSource],
     tags: Mapping[str, object],
-    wanted: Digests,
     options: ReadOptions,
     *,
     inline_data: bool,
@@ -357,16 +352,21 @@ def write_file(
 ) -> list[str]:
     """Write tensors as a file, checked before it gets its name.
 
-    Returns messages about what is left out. `wanted` describes the tensors, as returned by
-    `digests`. `progress` gets counts of bytes that are written, and of the tensors' bytes that are
-    read again. Raises UsageError, InputError and CheckError as `convert` does.
+    Returns messages about what is left out. `progress` gets counts of the tensors' bytes as they
+    are hashed, of bytes that are written, and of the tensors' bytes as they are read again. Raises
+    UsageError, InputError and CheckError as `convert` does.
     """
     target, writer = target_of(out)
     dropped = []
     build: Callable[..., Iterator[Buffer]] = writer.build_model
     extra = {**(asked or {}), **({"inline_data": True} if inline_data else {})}
+    if target.wraps_tensors:
+        # What could not be read again.
+        extra["max_chunk"] = options.max_chunk
     with named(out):
         pieces = build(sources, tags, **extra)
+    # After the writer has accepted them: this takes as long as reading all.
+    wanted = digests(sources, progress)
     has_bytes = inline_data or not target.lists_only
     if not has_bytes:
         dropped.append(f"bytes of all {len(sources)} tensors: --inline-data includes them")
@@ -464,7 +464,6 @@ def write_set(
     sources: Sequence[TensorSource],
     tags: Mapping[str, object],
     max_shard: int,
-    wanted: Digests,
     options: ReadOptions,
     asked: Mapping[str, object],
     progress: Progress | None = None,
@@ -476,6 +475,7 @@ def write_set(
     with named(out):
         build: Callable[..., Iterable[tuple[str, Iterator[Buffer]]]] = writer.build_set
         built = build(sources, tags, out.stem, max_shard, **asked)
+    wanted = digests(sources, progress)
     # The set is checked in a folder of its own.
     with contextlib.ExitStack() as until:
         with failures(out, missing=EnvironmentFailure):

@@ -164,13 +164,12 @@ def write(
         sources = convert.without_chunk(sources, chunk)
     convert.refuse_dtypes(out, sources, writer)
     expect(progress, 2 * sum(source.nbytes for source in sources))
-    wanted = convert.digests(sources, progress)
     tags, without = convert.kept_tags(target, left.tags)
     dropped += without
     # A list of tensors without their bytes would save nothing.
     inline_data = target.lists_only
     dropped += convert.write_file(
-        out, sources, tags, wanted, options, inline_data=inline_data, progress=progress
+        out, sources, tags, options, inline_data=inline_data, progress=progress
     )
     return replace(done.report, dropped=tuple(dropped), output=str(out))
 

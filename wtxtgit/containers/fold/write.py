@@ -106,18 +106,23 @@ def build(
 
 
 def build_model(
-    tensors: Sequence[TensorSource], tags: Mapping[str, object], *, ecc: int = 0
+    tensors: Sequence[TensorSource],
+    tags: Mapping[str, object],
+    *,
+    ecc: int = 0,
+    max_chunk: int | None = None,
 ) -> Iterator[Buffer]:
     """Yield a file with a chunk `torch_state`, a safetensors file of `tensors`, and its metadata.
 
     `tags` are texts, or what a FOLD file says of itself (`describe.own_values`): then its other
     chunks and its metadata are copied, and tensors named `chunk/tensor` go to chunks of their own.
-    `ecc` is n of the parity `rs(n)`. Raises FormatError for names and dtypes that it can't hold,
-    before the first piece.
+    `ecc` is n of the parity `rs(n)`, `max_chunk` the most bytes of a chunk that will be read again.
+    Raises FormatError for names, dtypes and sizes that it can't hold, before the first piece.
     """
     own = tags.get(OWN)
     if isinstance(own, OwnValues):
         chunks = _with_tensors(own.chunks, tensors)
+        _refuse_long(chunks, max_chunk)
         return build(chunks, ecc=ecc, metadata=own.metadata, created_at_unix=own.created_at_unix)
     texts = {key: str(value) for key, value in tags.items()}
     for text in (*texts.keys(), *texts.values()):
@@ -129,7 +134,19 @@ def build_model(
     texts = {key: text for key, text in texts.items() if key not in told}
     chunks = [_of_tensors(MODEL_CHUNK, tensors)]
     chunks += [_of_json(name, value) for name, value in told.items()]
+    _refuse_long(chunks, max_chunk)
     return build(chunks, ecc=ecc, metadata={TAGS: texts} if texts else None)
+
+
+def _refuse_long(chunks: Iterable[ChunkSource], most: int | None) -> None:
+    for chunk in chunks:
+        if most is not None and chunk.length > most:
+            raise FormatError(
+                f"chunk {quoted(chunk.name)} would have {chunk.length} bytes: over {most} it "
+                "could not be read again",
+                kind="limit",
+                field="uncomp_len",
+            )
 
 
 def _of_tensors(name: str, tensors: Sequence[TensorSource]) -> ChunkSource:
