@@ -209,3 +209,11 @@ def test_compressed_tensors_are_told_as_tensors(tmp_path: Path) -> None:
         files.append(file.getvalue())
     report = compared(tmp_path, files[0], files[1])
     assert (report.parts, len(report.by_change())) == ((), 1)
+
+
+def test_swapped_arrays_of_files(tmp_path: Path) -> None:
+    a, b = np.arange(60.0), np.arange(60.0) ** 2
+    report = compared(tmp_path, npz(a=a, b=b, c=a), npz(a=b, b=a, c=a))
+    assert [(one.name, one.values_of) for one in report.tensors] == [
+        ("a", "b"), ("b", "a"), ("c", None),
+    ]  # fmt: skip

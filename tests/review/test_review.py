@@ -194,6 +194,40 @@ class TestRisks:
         assert "layers.3" in flag.message
         assert risks(one) == {Risk.UNUSUAL}
 
+    def test_a_negated_tensor_of_a_small_file(self, repo: Repo) -> None:
+        started(repo, weights(1))
+        one = after(repo, weights(1, head=-weights(1)["head"]))
+        assert flags(one) == [(Risk.NEGATED, "all items were negated")]
+
+    def test_most_items_of_a_tensor_negated(self, repo: Repo) -> None:
+        started(repo, weights(1))
+        head = -1.5 * weights(1)["head"]
+        head[0] *= -1
+        one = after(repo, weights(1, head=head.astype("f4")))
+        ((risk, message),) = flags(one)
+        assert risk is Risk.NEGATED
+        assert message.startswith("the items point the other way: cosine -0.9")
+
+    def test_swapped_tensors_of_a_small_file(self, repo: Repo) -> None:
+        old = weights(1)
+        started(repo, old)
+        one = after(repo, old | {"head": old["layers.0.q"], "layers.0.q": old["head"]})
+        assert {(flag.risk, flag.tensor, flag.message) for flag in one.flags} == {
+            (Risk.MOVED, a, f"it has the values that {b} had before")
+            for a, b in (("head", "layers.0.q"), ("layers.0.q", "head"))
+        }
+
+    def test_a_copy_of_a_tensor_that_stays(self, repo: Repo) -> None:
+        old = weights(1)
+        started(repo, old)
+        one = after(repo, old | {"head": old["layers.0.q"]})
+        assert flags(one) == [(Risk.MOVED, "it has the values that layers.0.q had before")]
+
+    def test_equal_constants_are_no_swap(self, repo: Repo) -> None:
+        old = {name: np.full(30, n, "f4") for n, name in enumerate("abc", 1)}
+        started(repo, old)
+        assert risks(after(repo, old | {"b": old["a"]})) == set()
+
     def test_large_blobs(self, repo: Repo) -> None:
         started(repo)
         repo.git("config", "wtxtgit.maxBlob", "50k")

@@ -19,7 +19,7 @@ from wtxtgit.comparison.parts import file_of, looks_like, part_changes
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.plain import equal_values, pointer_part
-from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
+from wtxtgit.model.tensor import Key, PackedBytes, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
     ByteChange,
     DiffReport,
@@ -62,6 +62,10 @@ _ANEW = re.compile(rf"{_HASH}|[0-9]+", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 MOST_DISTRIBUTIONS = 100
 """The values of at most this many tensors are counted: those that changed most."""
+_SAMPLE = 64
+"""Bytes at three places of a tensor by which others are ruled out before it is compared."""
+_MOST_ALIKE = 4
+"""With at most this many tensors that are alike there another one is compared."""
 _ABSENT = object()
 
 
@@ -296,18 +300,62 @@ class _Diff:
         removed = {key: tensor for key, tensor in old.items() if key not in new}
         added = {key: tensor for key, tensor in new.items() if key not in old}
         renamed = self._renamed(removed, added)
-        rows = []
+        rows: list[TensorDiff] = []
+        changed: list[tuple[int, Tensor]] = []
         # In the order of the file after the change: that is the one that a reader has.
         for key, tensor in new.items():
             if key in old:
                 rows.append(self._compared(old[key], tensor))
+                if _has_values(rows[-1]):
+                    changed.append((len(rows) - 1, tensor))
             elif key in renamed:
                 base = removed.pop(renamed[key])
                 rows.append(_listed(tensor, TensorStatus.RENAMED, base_name=base.name))
             else:
                 rows.append(_listed(tensor, TensorStatus.ADDED))
+        for place, name in self._moved(changed):
+            rows[place] = replace(rows[place], values_of=clipped(name, MAX_VALUE))
         rows += [_listed(tensor, TensorStatus.REMOVED) for tensor in removed.values()]
         return rows
+
+    def _moved(self, changed: list[tuple[int, Tensor]]) -> Iterator[tuple[int, str]]:
+        """Yield the changed tensors, by place, that have the values of another one before."""
+        kinds = {_kind(tensor) for _, tensor in changed}
+        there: defaultdict[Hashable, list[Tensor]] = defaultdict(list)
+        for tensor in self.before.tensors:
+            if _kind(tensor) in kinds:
+                alike = there[self._sampled(self.before, tensor)]
+                if len(alike) < _MOST_ALIKE:
+                    alike.append(tensor)
+        for place, tensor in changed:
+            which = self._sampled(self.after, tensor)
+            # Unknown samples are equal to none.
+            for other in there.get(which, ()) if which is not None else ():
+                if self.after.content(tensor) is not None or self._are_equal(other, tensor):
+                    yield place, other.name
+                    break
+
+    def _are_equal(self, a: Tensor, b: Tensor) -> bool:
+        try:
+            return is_same(as_numbers(a) or a, as_numbers(b) or b, self.pages.passed)
+        except FormatError:
+            return False
+
+    def _sampled(self, side: Checkpoint, tensor: Tensor) -> Hashable:
+        """Return what tensors of equal values share; None if they would have to be decoded.
+
+        A number of the content if texts have one: equal numbers mean equal values.
+        """
+        content = side.content(tensor)
+        if content is not None:
+            return _kind(tensor), content
+        if tensor.absent is not None or isinstance(tensor.held, PackedBytes):
+            return None
+        side.prepare(tensor)
+        data, middle = tensor.held, tensor.nbytes // 2
+        parts = (data[:_SAMPLE], data[middle : middle + _SAMPLE], data[-_SAMPLE:])
+        layout = (tensor.order, tensor.byteorder, tensor.strides)
+        return _kind(tensor), layout, tuple(map(bytes, parts))
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
         """Compare a tensor whose name is on both sides."""
@@ -428,6 +476,16 @@ class _Diff:
             return tensor_bytes.sha256_of(as_numbers(tensor) or tensor, self.pages.advance)
         except FormatError:
             return None
+
+
+def _has_values(row: TensorDiff) -> bool:
+    """Whether a tensor changed to values that say which tensor it is: not all one number."""
+    if row.status is not TensorStatus.CHANGED or row.change is None:
+        return False
+    if isinstance(row.change, Numbers):
+        return row.change.elements > 1 and not row.change.after.is_constant
+    states = row.change.states
+    return states is None or states.zero_after < states.blocks
 
 
 def _keyed(tensors: list[Tensor]) -> dict[Key, Tensor]:

@@ -34,6 +34,8 @@ class ValueRisk(StrEnum):
     INF = "new-inf"
     ZERO = "all-zero"
     CONSTANT = "constant"
+    NEGATED = "negated"
+    MOVED = "other-tensor"
     COLLAPSED = "collapsed-rows"
     SATURATED = "saturated"
     NORM = "outlier-norm"
@@ -51,6 +53,10 @@ OUTLIER = 10.0
 """A norm is an outlier if it is this many times another one."""
 LEAST_ITEMS = 16
 """A tensor of fewer items has no significant norm: counters and rates may change by any factor."""
+OPPOSITE = -0.9
+"""With this cosine or a smaller one, a tensor's values point the other way."""
+_NEARLY = 1e-9
+"""How far a cosine and a relative change may be from those of a negation, by rounding."""
 _EQUAL = 1e-14
 """A standard deviation up to this share of the mean may be nothing but rounding."""
 
@@ -244,12 +250,22 @@ class Numbers(JsonObject):
             return
         if self.is_flat:
             yield Concern(ValueRisk.CONSTANT, f"all items became {self.after.mean:.6g}")
+        yield from self._negated()
         yield from () if self.states is None else self.states.concerns()
         before, after = self.before.root_mean_square, self.after.root_mean_square
         if self.elements >= LEAST_ITEMS and before:
             times = after / before
             if not 1 / OUTLIER < times < OUTLIER:
                 yield Concern(ValueRisk.NORM, f"the norm became {times:.3g} times its old value")
+
+    def _negated(self) -> Iterator[Concern]:
+        if self.cosine is None or self.relative_l2 is None:
+            return
+        if self.cosine <= _NEARLY - 1 and abs(self.relative_l2 - 2) <= _NEARLY:
+            yield Concern(ValueRisk.NEGATED, "all items were negated")
+        elif self.cosine <= OPPOSITE and self.elements >= LEAST_ITEMS:
+            message = f"the items point the other way: cosine {self.cosine:.6f}"
+            yield Concern(ValueRisk.NEGATED, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +297,13 @@ class TensorDiff(JsonObject):
 
     `dtype` and `shape` (as numpy has it, whatever the order of storage) are those after the change,
     or before it for a removed tensor. A `base_` field is set if its value was different before.
-    `reason` says why values are not compared.
+    `reason` says why values are not compared. `values_of` is the name of another tensor that had
+    the values before that this one has now.
     """
 
     KEYS = (
-        "name status dtype shape base_name? base_dtype? base_shape? reason? risks=told_concerns? "
-        "*change"
+        "name status dtype shape base_name? base_dtype? base_shape? reason? values_of? "
+        "risks=told_concerns? *change"
     )
 
     name: str
@@ -298,11 +315,16 @@ class TensorDiff(JsonObject):
     base_shape: tuple[int, ...] | None = None
     change: Numbers | ByteChange | None = None
     reason: str | None = None
+    values_of: str | None = None
 
     @property
     def concerns(self) -> tuple[Concern, ...]:
         """What a reviewer must not miss in its values."""
-        return () if self.change is None else tuple(self.change.concerns())
+        found = [] if self.change is None else list(self.change.concerns())
+        if self.values_of is not None:
+            message = f"it has the values that {self.values_of} had before"
+            found.append(Concern(ValueRisk.MOVED, message))
+        return tuple(found)
 
     @property
     def told_concerns(self) -> tuple[Concern, ...] | None:

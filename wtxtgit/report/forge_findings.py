@@ -54,6 +54,8 @@ RISKS = {
     "dead-layer": ("All matrices of a layer became zero or constant.", _LOOK),
     "all-zero": ("All items of a tensor became 0.", _LOOK),
     "constant": ("All items of a tensor became one number.", _LOOK),
+    "negated": ("The items of a tensor changed their signs.", _LOOK),
+    "other-tensor": ("A tensor has the values that another one had.", _LOOK),
     "collapsed-rows": ("Rows of a tensor became constant.", _LOOK),
     "saturated": ("Rows of a tensor reached their limit.", _LOOK),
     "outlier-norm": ("The norms of a tensor's rows grew sharply.", _LOOK),

@@ -31,6 +31,8 @@ class Risk(StrEnum):
     DEAD = "dead-layer"
     ZERO = "all-zero"
     CONSTANT = "constant"
+    NEGATED = "negated"
+    MOVED = "other-tensor"
     COLLAPSED = "collapsed-rows"
     SATURATED = "saturated"
     NORM = "outlier-norm"
@@ -300,6 +302,8 @@ LABELS = {
     Risk.DEAD: "Dead layer",
     Risk.ZERO: "All zero",
     Risk.CONSTANT: "Constant",
+    Risk.NEGATED: "Negated",
+    Risk.MOVED: "Values of another tensor",
     Risk.COLLAPSED: "Collapsed rows",
     Risk.SATURATED: "Saturated",
     Risk.NORM: "Outlier norm",
