@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.cli.command import environment
-from tests.kit.starts import DASK
+from tests.kit.starts import BIN, DASK
 
 ROOT = Path(__file__).parents[2]
 _LOCAL = ("--host", "127.0.0.1", "--no-dashboard", "--port", "0")
@@ -57,17 +58,22 @@ class Processes:
     def address(self) -> str:
         return self.scheduler.address
 
-    def add_worker(self, *options: str) -> Server:
-        """Start a worker of one thread; gives it when it is registered."""
+    def add_worker(self, *options: str, before: Sequence[str] = ()) -> Server:
+        """Start a worker of one thread, by what is put `before`; gives it when it is registered."""
         number = str(len(self.workers))
         found = self._start(
             "Start worker at",
             *("worker", self.address, "--no-nanny", "--nthreads", "1", *_LOCAL[:3]),
             *("--local-directory", str(self.folder / number), *options),
             until="Registered to",
+            before=before,
         )
         self.workers[found.address] = found
         return found
+
+    def run(self, command: str) -> Server:
+        """Start a worker as a command for a shell says, and wait until it is registered."""
+        return self._start("Start worker at", *shlex.split(command)[1:], until="Registered to")
 
     def watcher(self) -> Any:
         """A client that looks what the scheduler does."""
@@ -77,15 +83,19 @@ class Processes:
         self._until.callback(client.close)
         return client
 
-    def _start(self, said: str, *arguments: str, until: str | None = None) -> Server:
+    def _start(
+        self, said: str, *arguments: str, until: str | None = None, before: Sequence[str] = ()
+    ) -> Server:
         self.folder.mkdir(exist_ok=True)
         variables = environment(self.folder)
         # Of Dask's own warnings none is ours.
         del variables["PYTHONWARNINGS"]
         self._count += 1
         file = self.folder / f"{self._count}.pid"
+        # Not forked from another process: that would not be within what is put before.
+        program = [*before, BIN / "dask"] if before else [DASK]
         process = subprocess.Popen(
-            [DASK, *arguments, *self.options, "--pid-file", file],
+            [*program, *arguments, *self.options, "--pid-file", file],
             cwd=self.folder,
             env={**variables, "PYTHONPATH": str(ROOT), **self.variables},
             stdout=subprocess.DEVNULL,

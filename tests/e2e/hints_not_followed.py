@@ -6,14 +6,9 @@ from __future__ import annotations
 
 NOT_FOLLOWED = {
     "a remote, a forge's server, git-lfs, a cluster or a package is asked for": (
-        "--scheduler tcp://HOST:8786, which dask scheduler prints when it starts",
-        "-o takes a folder that is shared with the workers, or a URL",
-        "dask worker {}",
         "pip install 'wtxtgit[dask]'",
         "pip install 'wtxtgit[dask]=={}' on their machines",
         "pip install 'wtxtgit[stream]'",
-        "--worker-clone is where the workers' clone is; it must have all that this one has",
-        "workers mostly die for lack of memory: dask worker --memory-limit",
     ),
     "told of an exception that nothing expects: of each that a test brings about it is told no more": (
         "please report it, with the output that WTXTGIT_DEBUG=1 gives",

@@ -29,6 +29,7 @@ from tests.e2e.hint_worlds import (
 )
 from tests.e2e.hints_not_followed import NOT_FOLLOWED
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
+from tests.e2e.test_hints_of_clusters import APART as OF_CLUSTERS
 from tests.e2e.test_hints_of_lfs import FOLLOWED as OF_LFS
 from tests.e2e.test_hints_of_machine import FOLLOWED as OF_MACHINE
 from tests.e2e.test_hints_of_remotes import FOLLOWED as OF_REMOTES
@@ -511,7 +512,7 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
 
 def test_every_hint_has_a_row() -> None:
     tables = (FOLLOWED, TOLD, OF_LFS, OF_MACHINE, OF_REMOTES, OF_SERVERS)
-    followed = {hint for table in tables for hint, _ in table} | {*APART}
+    followed = {hint for table in tables for hint, _ in table} | {*APART, *OF_CLUSTERS}
     others = [hint for listed in NOT_FOLLOWED.values() for hint in listed]
     assert len(others) == len(set(others))
     assert followed.isdisjoint(others)

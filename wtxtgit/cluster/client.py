@@ -41,6 +41,7 @@ _LEAST_AHEAD = 64
 _LOGS = ("distributed", "distributed.client", "distributed.gc", "tornado.application")
 """Loggers that would print on standard error, in many lines, what we report in one."""
 _ADDRESS = "--scheduler tcp://HOST:8786, which dask scheduler prints when it starts"
+_INSTALL = f"pip install 'wtxtgit[dask]=={__version__}' on their machines"
 _SHOWN = 3
 """Most workers that a message names."""
 
@@ -175,7 +176,8 @@ class Cluster:
         except KilledWorker as error:
             raise EnvironmentFailure(
                 f"a task was given up: {counted(error.allowed_failures + 1, 'worker')} died in it",
-                hint="workers mostly die for lack of memory: dask worker --memory-limit",
+                hint="workers mostly die for lack of memory: "
+                f"dask worker {self._address} --memory-limit SIZE",
             ) from error
         except (CancelledError, OSError) as error:
             raise EnvironmentFailure(
@@ -285,7 +287,7 @@ def _check_workers(client: Any, address: str) -> int:
         raise EnvironmentFailure(
             f"{counted(len(lacking), 'worker')} can't run wtxtgit: "
             f"{', '.join(lacking[:_SHOWN])}{more}",
-            hint=f"pip install 'wtxtgit[dask]=={__version__}' on their machines",
+            hint=_INSTALL,
         )
     _check_version(versions.values(), address)
     return threads
@@ -296,7 +298,8 @@ def _check_version(versions: Any, address: str) -> None:
     if others:
         raise EnvironmentFailure(
             f"workers of {address} run wtxtgit {', '.join(map(str, others))}, "
-            f"but this is {__version__}"
+            f"but this is {__version__}",
+            hint=_INSTALL,
         )
 
 
