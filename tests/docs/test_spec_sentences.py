@@ -87,7 +87,7 @@ class TestTexts:
             WTXT,
             "When the reading stops, the chunks before that place are still reported on, and what "
             "covers the whole text (root, fastxor, merkle, layout) is not judged; a signature is, "
-            "where its line was read.",
+            "if its line was read.",
         )
         text = Text((A, B), sign=ALICE).bytes
         crc = f"crc32c={crc32c(A.raw):08x}".encode()
