@@ -38,7 +38,7 @@ def test_all_risks_and_seals_are_told() -> None:
         *map(str, (Risk.NEGATED, Risk.MOVED)),
         *map(str, (Risk.COLLAPSED, Risk.SATURATED, Risk.NORM)),
         *map(str, (Risk.DTYPE, Risk.SHAPE, Risk.REMOVED)),
-        *map(str, (Risk.SINGLE, Risk.UNUSUAL, Risk.CODE, Risk.HIDDEN, Risk.PART)),
+        *map(str, (Risk.SINGLE, Risk.UNUSUAL, Risk.CODE, Risk.REPEATED, Risk.HIDDEN, Risk.PART)),
         *map(str, (Risk.METADATA, Risk.UNREAD, Risk.UNSEALED, Risk.SIGNER)),
         *map(str, (Risk.CHAIN, Risk.OPAQUE, Risk.DAMAGED)),
         *map(str, (Risk.POINTER, Risk.RAW, Risk.LARGE)),

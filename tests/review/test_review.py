@@ -21,7 +21,7 @@ from wtxtgit.cli.environment import facts_key
 from wtxtgit.comparison.compare import MOST_DISTRIBUTIONS
 from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import OTHER_BYTES, TensorStatus
+from wtxtgit.report.diff import OTHER_BYTES, Numbers, TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 from wtxtgit.review.review import MOST_COMMITS, ReviewRequest, review
 from wtxtgit.text import file as text_file
@@ -369,6 +369,15 @@ def changed(repo: Repo, name: str, before: bytes, after: bytes) -> Reviewed:
     return only(reviewed(repo))
 
 
+def of_a_new_one(repo: Repo, name: str, content: bytes) -> list[Risk]:
+    """The risks of a new file of this content."""
+    repo.write(f"new-{name}", text_of(content))
+    repo.add()
+    repo.commit("new")
+    (one,) = (one for one in reviewed(repo).artifacts if one.path == f"new-{name}".encode())
+    return [flag.risk for flag in one.flags]
+
+
 def flags(one: Reviewed) -> list[tuple[Risk, str]]:
     return [(flag.risk, flag.message) for flag in one.flags]
 
@@ -416,6 +425,34 @@ class TestWhatDecidesHowAModelIsUsed:
         sizes = [what.split()[0] for risk, what in found if risk is Risk.HIDDEN]
         # The comment follows the extra field in the directory.
         assert sizes == ["10", "16", "6"]
+
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_two_members_of_one_name(self, first: int, repo: Repo) -> None:
+        """numpy takes the last one, others the first."""
+        held = [{"w": np.full(9, 0, "f4")}, {"w": np.full(9, first), "x": np.full(9, 1 - first)}]
+        files = []
+        for arrays in held:
+            made = io.BytesIO()
+            np.savez(made, **arrays)
+            files.append(made.getvalue().replace(b"x.npy", b"w.npy"))
+        one = changed(repo, "a.npz", *files)
+        assert flags(one)[0] == (
+            Risk.REPEATED,
+            "2 tensors or members are named w.npy: which one is loaded depends on the reader",
+        )
+        assert Risk.REPEATED in of_a_new_one(repo, "a.npz", files[1])
+
+    def test_the_order_of_the_items_of_an_array(self, repo: Repo) -> None:
+        """The same bytes, read by columns."""
+        made = io.BytesIO()
+        np.save(made, np.arange(12.0).reshape(3, 4))
+        before = made.getvalue()
+        after = before.replace(b"'fortran_order': False", b"'fortran_order': True ")
+        one = changed(repo, "a.npy", before, after)
+        assert one.diff is not None
+        (tensor,) = one.diff.tensors
+        assert isinstance(tensor.change, Numbers)
+        assert (tensor.change.changed, tensor.change.max_abs) == (10, 6)
 
     def test_one_token_of_a_vocabulary(self, repo: Repo) -> None:
         """The array is too long to be listed."""

@@ -7,6 +7,7 @@ bytes are left out: they change with every tensor, and nobody wrote them on purp
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -148,6 +149,8 @@ class Checkpoint:
 
     `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` names the
     chunks whose own tensors are in `tensors`. `imports` are as of a description, of chunks too.
+    `repeated` counts the names that several members of a zip have, or several tensors of another
+    file.
     `lists_none` is set for a file that says that it has no tensors.
     """
 
@@ -163,6 +166,7 @@ class Checkpoint:
     nested: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     lists_none: bool = False
+    repeated: Mapping[str, int] = field(default_factory=dict)
 
     def content(self, tensor: Tensor) -> Hashable:
         """Return a value that is equal for equal bytes on both sides; None if they have to be
@@ -302,7 +306,18 @@ def _of_file(
         tuple(chunk.name for chunk in description.nested),
         (*description.imports, *_inner_imports(description, options)),
         not tensors and any_format.lists_none(description, untold + notes),
+        _repeated(description, tensors),
     )
+
+
+def _repeated(description: Description, tensors: Collection[Tensor]) -> dict[str, int]:
+    members = description.metadata.get("members")
+    names: Iterator[object] = (tensor.name for tensor in tensors)
+    # What a zip lists besides tensors can have equal names, too.
+    if isinstance(members, list):
+        names = (member.get("name") for member in members if isinstance(member, dict))
+    counts = Counter(str(name) for name in names)
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def _inner_imports(description: Description, options: ReadOptions) -> Iterator[str]:

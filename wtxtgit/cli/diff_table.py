@@ -29,8 +29,10 @@ def print_changes(report: DiffReport) -> None:
     print_line(totals(report))
     for note in report.notes:
         print_line(f"note: {note}")
-    for message in list(report.import_messages())[:_MOST_CONCERNS]:
-        print_line(f"risk: {message}")
+    repeated = [one.message for one in report.repeated]
+    for messages in (list(report.import_messages()), repeated):
+        for message in messages[:_MOST_CONCERNS]:
+            print_line(f"risk: {message}")
     from wtxtgit.report.tables import CONCERNS
 
     concerns = report.concerns

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import islice
 from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from wtxtgit.report.diff import (
     MetadataChange,
     Numbers,
     PartChange,
+    RepeatedName,
     TensorDiff,
     TensorStatus,
 )
@@ -142,6 +144,7 @@ def compare(
         ),
         tuple(_parts((a, before), (b, after))),
         _new_imports(before.imports, after.imports),
+        _newly_repeated(before.repeated, after.repeated),
     )
     if only is None and is_empty(report) and _differ(a, b, pages):
         other = PartChange(None, TensorStatus.CHANGED, None, a.size, b.size)
@@ -154,13 +157,20 @@ def _new_imports(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(name for name in after if name not in known))
 
 
+def _newly_repeated(
+    before: Mapping[str, int], after: Mapping[str, int]
+) -> tuple[RepeatedName, ...]:
+    new = (RepeatedName(name, n) for name, n in after.items() if n > before.get(name, 1))
+    return tuple(islice(new, MAX_CHANGES))
+
+
 def is_empty(report: DiffReport) -> bool:
     """Whether nothing differs, although everything of two files of one format was compared."""
     is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
     return (
         is_same
         and report.a_format == report.b_format
-        and not (report.metadata or report.parts or report.imports)
+        and not (report.metadata or report.parts or report.imports or report.repeated)
     )
 
 
@@ -282,6 +292,7 @@ def listed(
     parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
     imports = _new_imports((), checkpoint.imports)
     report = DiffReport("", name, "", kind, tensors, notes=notes, parts=parts, imports=imports)
+    report = replace(report, repeated=_newly_repeated({}, checkpoint.repeated))
     return report, checkpoint
 
 

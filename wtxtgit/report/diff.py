@@ -410,6 +410,21 @@ class PartChange(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedName(JsonObject):
+    """A name that several tensors of a file have, or several members of a zip."""
+
+    name: str
+    count: int
+
+    @property
+    def message(self) -> str:
+        return (
+            f"{self.count} tensors or members are named {self.name}: "
+            "which one is loaded depends on the reader"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Summary(JsonObject):
     """The totals of a diff: counts of tensors by status, and sums over those that changed.
 
@@ -433,12 +448,16 @@ class DiffReport(JsonObject):
     """Two checkpoints compared: `a` before, `b` after.
 
     `imports` are the names that unpickling `b` would import, and may call, which torch does not
-    allow by itself and which `a` does not have.
+    allow by itself and which `a` does not have. `repeated` are names that stand more often in `b`
+    than in `a`, and more than once.
     """
 
     # Not slotted, for its cached properties.
 
-    KEYS = "a b format tensors metadata parts imports=told_imports? notes summary"
+    KEYS = (
+        "a b format tensors metadata parts imports=told_imports? repeated=told_repeated? notes "
+        "summary"
+    )
 
     a: str
     b: str
@@ -449,6 +468,12 @@ class DiffReport(JsonObject):
     notes: tuple[str, ...] = field(default_factory=tuple)
     parts: tuple[PartChange, ...] = ()
     imports: tuple[str, ...] = ()
+    repeated: tuple[RepeatedName, ...] = ()
+
+    @property
+    def told_repeated(self) -> tuple[RepeatedName, ...] | None:
+        """The repeated names, None if there are none."""
+        return self.repeated or None
 
     @property
     def told_imports(self) -> tuple[str, ...] | None:

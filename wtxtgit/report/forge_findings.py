@@ -68,6 +68,7 @@ RISKS = {
     "single-layer": ("Only one layer of a checkpoint changed.", _LOOK),
     "unusual-change": ("A layer or tensor changed far more than similar ones.", _LOOK),
     "runs-code": ("Loading a checkpoint with pickle may run other code than before.", _LOOK),
+    "repeated-name": ("Several tensors or members have one name.", _LOOK),
     "hidden-bytes": (
         "A file has new bytes that belong to no tensor or part.",
         "wtxtgit inspect --parts HEAD:PATH  # lists all pieces of the file with their offsets",
@@ -114,6 +115,7 @@ _OF_FILES = frozenset(
     {
         *(
             "runs-code",
+            "repeated-name",
             "hidden-bytes",
             "part-changed",
             "metadata-changed",

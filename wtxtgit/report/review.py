@@ -42,6 +42,7 @@ class Risk(StrEnum):
     SINGLE = "single-layer"
     UNUSUAL = "unusual-change"
     CODE = "runs-code"
+    REPEATED = "repeated-name"
     HIDDEN = "hidden-bytes"
     PART = "part-changed"
     METADATA = "metadata-changed"
@@ -313,6 +314,7 @@ LABELS = {
     Risk.SINGLE: "Single layer",
     Risk.UNUSUAL: "Unusual change",
     Risk.CODE: "Runs code",
+    Risk.REPEATED: "Repeated name",
     Risk.HIDDEN: "Hidden bytes",
     Risk.PART: "Part changed",
     Risk.METADATA: "Metadata changed",
@@ -333,7 +335,9 @@ SEVERE = frozenset(
         Risk.DEAD,
         Risk.ZERO,
         Risk.CONSTANT,
+        Risk.NEGATED,
         Risk.CODE,
+        Risk.REPEATED,
         Risk.HIDDEN,
         Risk.SIGNER,
         Risk.CHAIN,

@@ -195,6 +195,7 @@ def part_flags(report: DiffReport) -> Iterator[Flag]:
     risk.
     """
     yield from limited(Risk.CODE, ((None, one) for one in report.import_messages()), "name")
+    yield from limited(Risk.REPEATED, ((None, one.message) for one in report.repeated), "name")
     hidden = (one for one in report.parts if one.name is None and one.status is TensorStatus.ADDED)
     yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
     changed = (
