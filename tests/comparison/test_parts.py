@@ -201,6 +201,50 @@ def test_the_fingerprint_of_a_torch_file(tmp_path: Path, case: str) -> None:
     assert told(tmp_path, *files) == wanted
 
 
+STORAGES = {"0": np.arange(50, dtype="f4").tobytes(), "1": np.ones(50, "f4").tobytes()}
+
+
+def torch_file(*deflated: str, lr: int = 3, **more: bytes) -> bytes:
+    tensors = {key: torch_files.vector(key, 50) for key in STORAGES}
+    content = torch_files.named(**tensors, lr=torch_files.number(lr))
+    held = STORAGES | {key[1:]: value for key, value in more.items()}
+    return torch_files.archive(content, held, deflated=deflated)
+
+
+ALL = ("data.pkl", "byteorder", "version", "/0", "/1", "/9")
+
+
+def test_a_torch_file_that_is_compressed(tmp_path: Path) -> None:
+    wanted = ["5 members of the zip are compressed in another way"]
+    assert told(tmp_path, torch_file(), torch_file(*ALL)) == wanted
+    assert told(tmp_path, torch_file(*ALL), torch_file()) == wanted
+    assert told(tmp_path, torch_file(*ALL), torch_file("/0", *ALL[1:])) == [
+        "1 member of the zip is compressed in another way"
+    ]
+
+
+def test_a_compressed_pickle_that_changed(tmp_path: Path) -> None:
+    assert told(tmp_path, torch_file(*ALL), torch_file(*ALL, lr=4)) == [
+        "part archive/data.pkl: changed bytes, 288 before, 288 after"
+    ]
+
+
+def test_a_compressed_storage_that_no_tensor_has(tmp_path: Path) -> None:
+    assert told(tmp_path, torch_file(*ALL), torch_file(*ALL, _9=SECRET)) == [
+        "part archive/data/9: new, 9 bytes"
+    ]
+
+
+def test_bytes_behind_an_array_in_a_compressed_member(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(ARRAYS)) as old, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("w.npy", old.read("w.npy") + SECRET, zipfile.ZIP_DEFLATED)
+    notes = compared(tmp_path, ARRAYS, file.getvalue()).notes
+    assert [note.split(": ", 1)[1] for note in notes] == [
+        "w.npy: 9 bytes after its array are not read"
+    ]
+
+
 def test_compressed_tensors_are_told_as_tensors(tmp_path: Path) -> None:
     files = []
     for value in (1.0, 2.0):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from wtxtgit.checkpoint.contents import Checkpoint, Side
-from wtxtgit.containers.leftovers import Leftover, leftovers
+from wtxtgit.containers.leftovers import Leftover, Leftovers, leftovers
 from wtxtgit.containers.registry import detected
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Key, PackedBytes, keys_of
+from wtxtgit.model.tensor import Key, keys_of
 from wtxtgit.report.diff import PartChange, TensorStatus
 
 MOST_PARTS = 1000
 """The most changes that are listed."""
-_NPY = ".npy"
-_STORAGE = re.compile(r"/data/[0-9]+$")
-"""torch's names for the members of a zip that hold tensors' items."""
 _FINGERPRINT = re.compile(r"/\.data/serialization_id$")
 _FINGERPRINT_SIZE = 40
 _DIGITS = re.compile(rb"[0-9]+")
@@ -28,8 +26,12 @@ def part_changes(
     before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
 ) -> list[PartChange]:
     """Compare what two files (None for no file) hold besides what the rest of a diff compares."""
-    old, new = (_of_side(*one) if one is not None else [] for one in (before, after))
-    changes = [*_named(old, new), *_nobodys(old, new)]
+    old, new = (_of_side(*one) if one is not None else Leftovers() for one in (before, after))
+    changes = [
+        *_named(old.listed, new.listed),
+        *_nobodys(old.listed, new.listed),
+        *_recompressed(old, new),
+    ]
     return changes[:MOST_PARTS]
 
 
@@ -39,27 +41,31 @@ def file_of(side: Side) -> ByteView:
     return text.view if text is not None and text.is_container else side.data
 
 
-def _of_side(side: Side, checkpoint: Checkpoint) -> list[Leftover]:
+def _of_side(side: Side, checkpoint: Checkpoint) -> Leftovers:
     if side.text is not None and not side.text.is_container:
-        return []
+        return Leftovers()
     inside = checkpoint.metadata.get("in chunks")
     # Chunks whose values or tensors are compared elsewhere.
     told = set(checkpoint.nested) | set(inside if isinstance(inside, dict) else ())
-    for tensor in checkpoint.tensors:
-        if isinstance(tensor.held, PackedBytes):
-            told.add(tensor.name + _NPY)
-    packed = any(isinstance(tensor.held, PackedBytes) for tensor in checkpoint.tensors)
     data = file_of(side)
-    return [
+    found = leftovers(data)
+    listed = (
         one
-        for one in leftovers(data)
-        if one.name is None
-        or not (
-            one.name in told
-            or (packed and _STORAGE.search(one.name))
-            or _is_fingerprint(data, one, one.name)
-        )
-    ]
+        for one in found.listed
+        if one.name is None or not (one.name in told or _is_fingerprint(data, one, one.name))
+    )
+    return replace(found, listed=tuple(listed))
+
+
+def _recompressed(old: Leftovers, new: Leftovers) -> Iterator[PartChange]:
+    """Yield one change for all members of a zip that are compressed in another way."""
+    was, now = (
+        dict(zip(keys_of(name for name, _ in one.methods), one.methods, strict=True))
+        for one in (old, new)
+    )
+    count = sum(key in was and was[key] != method for key, method in now.items())
+    if count:
+        yield PartChange(None, TensorStatus.CHANGED, None, None, None, recompressed=count)
 
 
 def _is_fingerprint(data: ByteView, one: Leftover, name: str) -> bool:
@@ -71,7 +77,7 @@ def _is_fingerprint(data: ByteView, one: Leftover, name: str) -> bool:
     )
 
 
-def _named(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
+def _named(old: Sequence[Leftover], new: Sequence[Leftover]) -> Iterator[PartChange]:
     was, now = _keyed(old), _keyed(new)
     for key in [*now, *(key for key in was if key not in now)]:
         a, b = was.get(key), now.get(key)
@@ -80,12 +86,12 @@ def _named(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
         yield _change(key[0], a, b)
 
 
-def _keyed(found: list[Leftover]) -> dict[Key, Leftover]:
+def _keyed(found: Sequence[Leftover]) -> dict[Key, Leftover]:
     named = [one for one in found if one.name is not None]
     return dict(zip(keys_of(one.name or "" for one in named), named, strict=True))
 
 
-def _nobodys(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
+def _nobodys(old: Sequence[Leftover], new: Sequence[Leftover]) -> Iterator[PartChange]:
     """Yield bytes that belong to no part and that only one side has, at whatever position."""
     was, now = (Counter(one.digest for one in side if one.name is None) for side in (old, new))
     come, gone = now - was, was - now

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import cast
 
 from wtxtgit.containers.format import Container
 from wtxtgit.containers.registry import detected
-from wtxtgit.containers.zip_read import Directory
+from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, blocks
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
 
@@ -21,9 +22,17 @@ MOST = 10_000
 """At most this many parts are listed, twice as many pieces in all; what follows is one piece."""
 
 
+_MOST_INFLATED = 64 * 1024 * 1024
+"""At most this many bytes of compressed parts are inflated; of further ones the bytes as stored are
+taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A part, or bytes that belong to none (then without `name`): [offset, offset + nbytes)."""
+    """A part, or bytes that belong to none (then without `name`), from byte `offset` on.
+
+    `nbytes` and `digest` (SHA-256) are those of what a compressed part inflates to.
+    """
 
     name: str | None
     offset: int
@@ -31,28 +40,57 @@ class Leftover:
     digest: bytes
 
 
-def leftovers(data: ByteView) -> list[Leftover]:
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What a file holds besides its tensors, and each member of a zip with its compression."""
+
+    listed: tuple[Leftover, ...] = ()
+    methods: tuple[tuple[str, int], ...] = ()
+
+
+def leftovers(data: ByteView) -> Leftovers:
     """List what a file holds besides its tensors; nothing for a file that can't be read."""
     known = detected(data)
     if known is None:
-        return []
+        return Leftovers()
     try:
         container = known.read().read(data)
         taken = sorted(_taken(data, container))
     except FormatError:
-        return []
-    found = [
-        _leftover(data, one.start, one.end, one.name)
-        for one in container.ranges()
-        if one.dtype is None and one.name is not None
-    ][:MOST]
+        return Leftovers()
+    directory = getattr(container, "directory", None)
+    members = directory.members if isinstance(directory, Directory) else ()
+    compressed = {(one.start, one.end, one.name): one for one in members if not one.stored}
+    as_tensors = frozenset(cast(ZipContainer, container).packed_members()) if compressed else ()
+    found: list[Leftover] = []
+    left = _MOST_INFLATED
+    for one in container.ranges():
+        if one.dtype is not None or one.name is None or one.name in as_tensors:
+            continue
+        if len(found) == MOST:
+            break
+        part = None
+        member = compressed.get((one.start, one.end, one.name))
+        if member is not None and member.size <= left:
+            left -= member.size
+            part = _inflated(data, member)
+        found.append(part or _leftover(data, one.start, one.end, one.name))
     for start, end in _between(taken, len(data)):
         if len(found) >= 2 * MOST:
             found.append(_leftover(data, start, len(data), None))
             break
         if not is_zeros(data[start:end]):
             found.append(_leftover(data, start, end, None))
-    return found
+    return Leftovers(tuple(found), tuple((one.name, one.method) for one in members))
+
+
+def _inflated(data: ByteView, member: ZipMember) -> Leftover | None:
+    """Return a compressed member by its content; None if that can't be read."""
+    try:
+        digest = hashed(sha256(), blocks(data, member, member.size)).digest()
+    except FormatError:
+        return None
+    return Leftover(member.name, member.start, member.size, digest)
 
 
 def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:

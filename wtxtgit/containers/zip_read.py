@@ -193,6 +193,9 @@ class ZipContainer(Protocol):
     def directory(self) -> Directory:
         """Its members."""
 
+    def packed_members(self) -> Iterator[str]:
+        """Yield the names of compressed members that are listed as tensors."""
+
 
 def named_parts(container: ZipContainer, options: ReadOptions) -> Iterator[NamedPart]:
     """Yield the members, none of which is inflated to over `options.max_chunk` bytes."""

@@ -377,12 +377,13 @@ class PartChange(JsonObject):
     """A part of a file that is not a tensor; or, if `name` is None, bytes that belong to no part.
 
     Without a name, `changed` means that nothing else differs, yet the files do; it has no offset.
-    `offset` is its position after the change, or before it if it is gone. `before` and `after` are
-    sizes in bytes, None for none. `looks_like` is the format whose magic starts bytes that belong
-    to no part.
+    With `recompressed`, it means that this many members of a zip are compressed in another way:
+    what they hold is compared by itself. `offset` is its position after the change, or before it if
+    it is gone. `before` and `after` are sizes in bytes, None for none. `looks_like` is the format
+    whose magic starts bytes that belong to no part.
     """
 
-    KEYS = "name change=status offset before after looks_like?"
+    KEYS = "name change=status offset before after looks_like? recompressed?"
 
     name: str | None
     status: TensorStatus
@@ -390,6 +391,7 @@ class PartChange(JsonObject):
     before: int | None
     after: int | None
     looks_like: str | None = None
+    recompressed: int | None = None
 
     @property
     def message(self) -> str:
@@ -401,6 +403,10 @@ class PartChange(JsonObject):
             }
             changed = f"changed bytes, {self.before} before, {self.after} after"
             return f"part {self.name}: {words.get(self.status, changed)}"
+        if self.recompressed is not None:
+            verb = "is" if self.recompressed == 1 else "are"
+            members = counted(self.recompressed, "member")
+            return f"{members} of the zip {verb} compressed in another way"
         if self.status is TensorStatus.CHANGED:
             return OTHER_BYTES
         size = counted(self.before or 0 if self.after is None else self.after, "byte")

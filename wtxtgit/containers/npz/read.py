@@ -13,7 +13,7 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.containers.zip_write import crc32_of
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
@@ -46,12 +46,19 @@ class Npz:
                 yield ranges.tensor(stored)
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
+    def packed_members(self) -> Iterator[str]:
+        """Yield the names of compressed members that are listed as tensors."""
+        for member in self.directory.members:
+            if not member.stored and member.name.endswith(NPY_SUFFIX):
+                yield member.name
+
 
 def describe(container: Npz, options: ReadOptions) -> Description:
     """List the arrays; for deflated ones only the headers are decoded."""
     decoded = DecodedParts(options).of_file(len(container.data))
     tensors: list[Tensor] = []
     others: list[str] = []
+    untold_bytes: list[str] = []
     for n, member in enumerate(container.directory.members):
         array = container.arrays.get(n)
         if array is not None:
@@ -61,7 +68,12 @@ def describe(container: Npz, options: ReadOptions) -> Description:
         elif n in container.shared and not member.encrypted:
             tensors.append(_nothing(member, "shares bytes with another member"))
         else:
-            tensors.append(_packed(container.data, member, decoded, options))
+            tensor, behind = _packed(container.data, member, decoded, options)
+            tensors.append(tensor)
+            if behind:
+                untold_bytes.append(
+                    f"{member.name}: {counted(behind, 'byte')} after its array are not read"
+                )
     members = [
         {"name": member.name, "method": member.method, "size": member.size}
         for member in container.directory.members
@@ -72,6 +84,7 @@ def describe(container: Npz, options: ReadOptions) -> Description:
         {"members": members},
         untold=tuple(others),
         parts=zip_read.part_notes(container.directory),
+        unlisted=tuple(untold_bytes),
     )
 
 
@@ -113,13 +126,13 @@ def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> ByteVie
 
 def _packed(
     data: ByteView, member: ZipMember, decoded: DecodedParts, options: ReadOptions
-) -> Tensor:
-    """Return the array of a compressed member."""
+) -> tuple[Tensor, int]:
+    """Return the array of a compressed member, and how many bytes follow it there."""
     try:
         header = decoded_header(data, member)
         stored = header.stored(array_name(member), member.size)
     except FormatError as error:
-        return _nothing(member, error.message)
+        return _nothing(member, error.message), 0
 
     def inflate() -> ByteView:
         return inflated(data, member, options)
@@ -130,7 +143,8 @@ def _packed(
     if member.size > options.max_chunk:
         absent = f"{member.size} bytes inflated are over {options.max_chunk}"
     content = whole.part(stored.start, stored.nbytes)
-    return replace(stored.listed(data[:0], absent), held=content, offset=None)
+    tensor = replace(stored.listed(data[:0], absent), held=content, offset=None)
+    return tensor, max(member.size - stored.end, 0)
 
 
 def _nothing(member: ZipMember, why: str) -> Tensor:

@@ -130,6 +130,13 @@ class Torch:
         most = max(options.max_chunk, member.end - member.start)
         return zip_read.blocks(self.data, member, most)
 
+    def packed_members(self) -> Iterator[str]:
+        """Yield the names of compressed members that a tensor covers."""
+        for _, view in self.listing.tensors:
+            member = None if view.storage is None else self.storages.get(view.storage.key)
+            if member is not None and not member.stored and covers(view, member.size):
+                yield member.name
+
     def _covering(self) -> dict[int, tuple[str, View]]:
         """Return, by id, the stored members that exactly one tensor covers, with that tensor.
 
