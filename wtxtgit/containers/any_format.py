@@ -291,6 +291,9 @@ def is_foreign(data: ByteView) -> bool:
 def read(data: ByteView) -> Container:
     """Read a file of a format that has a package; raises FormatError."""
     known = detected(data)
+    if known is None and (whole := _whole(data)) is not None:
+        held: Container = whole.read(data)
+        return held
     if known is None:
         raise FormatError(_why_whole(data), offset=0, field="magic")
     return known.read().read(data)

@@ -322,6 +322,9 @@ class WholeFiles(Protocol):
 
     REASON: str
 
+    def read(self, data: ByteView) -> Any:
+        """Read a file; raises FormatError."""
+
     def claims(self, data: ByteView) -> bool:
         """Whether the file's first bytes claim that it is one."""
 
@@ -469,6 +472,7 @@ class Format(NamedTuple):
     parity: Lazy[Parity] | None = None
 
     whole: Lazy[WholeFiles] | None = None
+    reseal_whole: Lazy[Resealer] | None = None
     whole_magic: bytes = b""
     """The start that all its files that are stored whole have in common, perhaps with others."""
 

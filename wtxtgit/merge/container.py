@@ -95,12 +95,15 @@ class Merger:
             return self.by_side(base, ours, theirs, reason, prefix)
         # The depth is checked before anything is opened: files may be nested without end.
         known = registry.detected(ours)
-        if known is None or known.reseal is None or depth > _MAX_DEPTH:
+        chosen = None if known is None else known.reseal
+        if known is None and (known := registry.stored_whole(ours)) is not None:
+            chosen = known.reseal_whole
+        if known is None or chosen is None or depth > _MAX_DEPTH:
             what = "files in unknown formats" if known is None else f"{known.name} files"
             reason = f"{what} can't be merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
 
-        resealer = known.reseal()
+        resealer = chosen()
         try:
             return EntryMerge(
                 self,

@@ -35,6 +35,7 @@ FORMAT = Format(
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.zip_layout"),
     whole=Lazy(f"{__name__}.legacy"),
+    reseal_whole=Lazy(f"{__name__}.legacy_reseal"),
     whole_magic=PICKLE_MAGIC,
     set_name="torch-distributed",
     read_set=Lazy(f"{__name__}.distributed"),

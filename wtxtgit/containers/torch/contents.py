@@ -82,10 +82,10 @@ class TorchContents:
         self.places: list[TensorPlace | None] = []
         for tensor, view in zip(tensors, views, strict=False):
             item = self.items.tensors.get(tensor.name)
-            self.entries.append(_entry(tensor, PICKLED, None if item is None else item.form))
+            self.entries.append(entry_of(tensor, PICKLED, None if item is None else item.form))
             self.places.append(_place(container, tensor, view))
         for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
-            self.entries.append(_entry(tensor, ARRAY))
+            self.entries.append(entry_of(tensor, ARRAY))
             member, array = container.directory.members[number], container.arrays[number]
             span = TensorSpan(array.start - member.start, array.end - member.start)
             self.places.append(TensorPlace(member, span) if tensor.nbytes else None)
@@ -169,7 +169,8 @@ def _readable(
     return partial(container.blocks, member, options), member.size
 
 
-def _entry(tensor: Tensor, kind: str, item: Hashable = None) -> Entry:
+def entry_of(tensor: Tensor, kind: str, item: Hashable = None) -> Entry:
+    """Return a tensor as an entry; `kind` and `item` say what else its form depends on."""
     form = (
         kind,
         item,
@@ -188,10 +189,14 @@ def _entry(tensor: Tensor, kind: str, item: Hashable = None) -> Entry:
 def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     if view.storage is None or tensor.nbytes == 0:
         return None
+    return TensorPlace(container.storages[view.storage.key], span_of(view))
+
+
+def span_of(view: View) -> TensorSpan:
+    """Return which bytes of its storage are a tensor's."""
     is_packed = view.dtype in PACKED
     steps = None if is_packed else overlay.item_steps(view.shape, view.strides)
-    span = TensorSpan(*view.span(), steps, view.item)
-    return TensorPlace(container.storages[view.storage.key], span)
+    return TensorSpan(*view.span(), steps, view.item)
 
 
 def digest(

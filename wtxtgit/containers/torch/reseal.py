@@ -29,6 +29,7 @@ from wtxtgit.containers.torch.items import (
 )
 from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.read import SERIALIZATION_ID, STORAGE, Torch
+from wtxtgit.containers.torch.views import Storage
 from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.containers.zip_write import NewMember
@@ -387,7 +388,7 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
         if (comment := zip_write.kept(data, member).comment)
     }
     parts: dict[str, object] = {
-        DEVICES: _devices(container, TorchContents(container, options).items.storages),
+        DEVICES: devices(container.named, TorchContents(container, options).items.storages),
         COMPRESSED: sorted(shown(container, member) for member in members if not member.stored),
         COMMENTS: comments,
         REPEATED: _hashes(container, repeated),
@@ -397,9 +398,10 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
     return {**zip_write.rest(data, container.directory), **beside}
 
 
-def _devices(container: Torch, of_items: Set[str]) -> object:
-    devices = (storage.device for storage in container.named if storage.key not in of_items)
-    runs = [[device, len(list(group))] for device, group in groupby(devices)]
+def devices(named: Iterable[Storage], of_items: Set[str] = frozenset()) -> object:
+    """Return the devices of storages, in their order, without those of items, as in `rest`."""
+    told = (storage.device for storage in named if storage.key not in of_items)
+    runs = [[device, len(list(group))] for device, group in groupby(told)]
     return runs[0][0] if len(runs) == 1 else runs
 
 
