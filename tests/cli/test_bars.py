@@ -5,6 +5,7 @@ is gone, and elsewhere nothing.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -78,6 +79,13 @@ LONG = [
     Call("seal --key alice", folder="staged"),
     Call("check --staged", folder="staged", finds=True),
     Call("audit --trust-root root"),
+    Call("log model.safetensors topic"),
+    Call("log model.safetensors", folder="raw"),
+    Call("ls-files"),
+    Call("ls-files HEAD~1"),
+    Call("doctor"),
+    Call("taridx cat ../files/train.taridx a.txt"),
+    Call("hook pre-push origin", stdin="pushed"),
     Call("prune --keep-last 1 --trust-root root"),
     Call("prune --keep-last 1 --trust-root root --key alice --apply"),
     Call("release root --trust-root root --key alice -o ../files/out.sig"),
@@ -92,9 +100,9 @@ UNKNOWN = [
 ]
 """Commands that learn only bit by bit how much there is to do."""
 SHORT = {
-    *("install", "uninstall", "track", "untrack", "doctor", "ls-files", "key", "signers", "log"),
+    *("install", "uninstall", "track", "untrack", "key", "signers"),
     # One file for git, which shows its own progress where it runs them.
-    *("filter-process", "clean", "smudge", "diff-driver", "merge-driver", "hook"),
+    *("filter-process", "clean", "smudge", "diff-driver", "merge-driver"),
 }
 """Commands that read no checkpoint as a whole, or that git starts."""
 
@@ -116,6 +124,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = World(folder)
     shutil.copytree(folder / "merging", folder / "apart")
     world.git("merge", "--abort", folder="apart")
+    tip = world.git("rev-parse", "HEAD").decode().strip()
+    pushed = f"refs/heads/main {tip} refs/heads/main {'0' * 40}\n"
+    (folder / "files/pushed").write_text(pushed)
     return folder
 
 
@@ -131,16 +142,19 @@ def run(
     world: World, call: Call, outputs: str = "both", **env: str
 ) -> tuple[int, bytes, list[str], list[str]]:
     """Exit code, standard output if not shown, each state of a shown line, and what is left."""
-    code, out, told = on_a_terminal(
-        call.argv,
-        env={
-            **environment(world.folder / "home"),
-            **{"TERM": "xterm", "COLUMNS": "120", HURRIED: "1", "NO_COLOR": "1"},
-            **env,
-        },
-        cwd=world.folder / call.folder,
-        outputs=outputs,
-    )
+    given = world.folder / "files" / call.stdin if call.stdin else Path(os.devnull)
+    with given.open("rb") as stdin:
+        code, out, told = on_a_terminal(
+            call.argv,
+            env={
+                **environment(world.folder / "home"),
+                **{"TERM": "xterm", "COLUMNS": "120", HURRIED: "1", "NO_COLOR": "1"},
+                **env,
+            },
+            cwd=world.folder / call.folder,
+            stdin=stdin,
+            outputs=outputs,
+        )
     return code, out, *screens(told)
 
 

@@ -19,6 +19,7 @@ from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import shown
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.trust.state import seals_move
@@ -71,18 +72,23 @@ class LogCommit(JsonObject):
     size: int | None
 
 
-def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogCommit]:
+def changes(
+    repo: Repository, path: str, *, revision: str = "HEAD", progress: Progress | None = None
+) -> list[LogCommit]:
     """List the commits that changed `path` (relative to this folder), newest first.
 
-    For paths without a ledger. Raises InputError if no commit has the path, and EnvironmentFailure.
+    For paths without a ledger. `progress` counts commits as files. Raises InputError if no commit
+    has the path, and EnvironmentFailure.
     """
     place = repo.path_from_top(path)
     tip = commit_of(repo, revision)
     touching = history.commits(repo, [tip], touching=(b":(top,literal)" + place,))
+    expect(progress, None, len(touching))
     changed: list[LogCommit] = []
     with BlobReader(repo) as blobs, CommitReader(repo) as reader, TreeReader(repo) as trees:
         before: str | None = None
         for commit in touching:
+            finish_file(progress)
             entry = trees.at(commit.tree, (place,)).get(place)
             blob = entry.oid if entry is not None and entry.is_file else None
             # If git takes no pathspec of this length all commits are listed.
@@ -98,20 +104,32 @@ def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogC
 
 
 def log(
-    repo: Repository, path: str, *, revision: str = "HEAD", trust_root: str | None = None
+    repo: Repository,
+    path: str,
+    *,
+    revision: str = "HEAD",
+    trust_root: str | None = None,
+    progress: Progress | None = None,
 ) -> list[LogEntry]:
     """List the generations of the artifact at `path` (relative to this folder), newest first.
 
-    Raises NoLedger if it has no ledger in the revision, CheckError if the ledger is invalid,
-    InputError if the ledger is no file, BadRoot and EnvironmentFailure.
+    `progress` counts the commits that are walked as files. Raises NoLedger if it has no ledger in
+    the revision, CheckError if the ledger is invalid, InputError if the ledger is no file, BadRoot
+    and EnvironmentFailure.
     """
-    with walked(repo, path, revision=revision, trust_root=trust_root) as (_, entries):
+    asked = walked(repo, path, revision=revision, trust_root=trust_root, progress=progress)
+    with asked as (_, entries):
         return entries
 
 
 @contextmanager
 def walked(
-    repo: Repository, path: str, *, revision: str, trust_root: str | None
+    repo: Repository,
+    path: str,
+    *,
+    revision: str,
+    trust_root: str | None,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[Walk, list[LogEntry]]]:
     """Yield the walk to the revision, which stays open for more questions, and what `log` lists."""
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
@@ -132,7 +150,17 @@ def walked(
             )
         if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")
-        walk = Walk.to(repo, [tip], trust_root, reader, snapshots)
+        walk = Walk(repo, reader, snapshots)
+        is_counted = False
+
+        def visit(_oid: str) -> None:
+            nonlocal is_counted
+            if not is_counted:
+                expect(progress, None, len(walk.commits))
+            is_counted = True
+            finish_file(progress)
+
+        walk.go([tip], trust_root, visit=visit)
         yield walk, generations(walk, blobs, artifact, report.ledger, tip)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.audit import AuditReport
 
@@ -62,11 +63,13 @@ def audit_push(
     key_file: Path | None = None,
     *,
     strict: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[PushedRef]:
     """Audit the commits of each ref, except deletions and refs with nothing tracked.
 
     `remote` is the name of the remote if it has one, `root` a trust root as in AuditRequest,
-    `key_file` as in `filter.content`. With `strict` warnings are errors. Raises as `audit` does.
+    `key_file` as in `filter.content`. With `strict` warnings are errors. `progress` gets counts as
+    in `audit`. Raises as `audit` does.
     """
     known = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()
@@ -93,7 +96,7 @@ def audit_push(
             tip, was, root, was, known=() if was is not None else tuple(known), strict=strict
         )
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
-        report = audit(repo, request, facts, kept=kept)
+        report = audit(repo, request, facts, progress=progress, kept=kept)
         # In a repository where nobody seals, unsealed files need no warning.
         if not (report.generations or report.signers):
             report = replace(report, findings=report.errors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from wtxtgit.cli.output import (
     progress,
 )
 from wtxtgit.errors import MAX_NAME, UsageError, clipped
+from wtxtgit.io.progress import Progress
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import DATE_SHOWN, HASH_SHOWN, OID_SHOWN, size
 
@@ -212,9 +214,13 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     repo = discover()
     root = root_of_trust(repo, trust_root)
     try:
-        generations = chain_log.log(repo, path, revision=revision, trust_root=root)
+        with _reading() as advance:
+            generations = chain_log.log(
+                repo, path, revision=revision, trust_root=root, progress=advance
+            )
     except chain_log.NoLedger:
-        commits = chain_log.changes(repo, path, revision=revision)
+        with _reading() as advance:
+            commits = chain_log.changes(repo, path, revision=revision, progress=advance)
         if not is_printed({"generations": [], "commits": commits}, as_json):
             _print_commits(commits)
         return
@@ -235,6 +241,10 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
+
+
+def _reading() -> AbstractContextManager[Progress | None]:
+    return progress("reading", None, noun="commit", waits=True)
 
 
 def _print_commits(commits: Sequence[LogCommit]) -> None:

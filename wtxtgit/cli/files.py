@@ -192,7 +192,8 @@ def ls_files(revision: str | None, as_json: bool) -> None:
     """
     from wtxtgit.filter import status as filter_status
 
-    listing = filter_status.list_files(discover(), revision)
+    with progress("reading", None, waits=True) as advance:
+        listing = filter_status.list_files(discover(), revision, advance)
     if is_printed(listing, as_json):
         return
     rows = [

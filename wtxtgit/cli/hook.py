@@ -63,7 +63,8 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     root = root_of_trust(repo)
     key_file = environment.facts_key()
     told_of = (repo, refs, remote, root, environment.processes, key_file)
-    pushed = list(push.audit_push(*told_of, strict=is_strict(repo)))
+    with progress("auditing", None, waits=True) as advance:
+        pushed = list(push.audit_push(*told_of, strict=is_strict(repo), progress=advance))
     codes = [one.report.exit_code for one in pushed]
     if not any(codes):
         codes.append(_push_payload(repo, refs, remote, as_json=as_json))

@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.options import discover
-from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError, WtxtgitError
 
 if TYPE_CHECKING:
@@ -321,9 +321,13 @@ def doctor(fix: bool, as_json: bool) -> int:
     from wtxtgit.setup.diagnosis import Level
 
     repo = Repository.find()
-    diagnosis = (
-        setup_doctor.repair(repo, settings(repo), _mend) if fix else setup_doctor.examine(repo)
-    )
+    # Repairs run programs that may ask for something.
+    with progress("checking", None, noun="check", waits=not fix) as advance:
+        diagnosis = (
+            setup_doctor.repair(repo, settings(repo), _mend, advance)
+            if fix
+            else setup_doctor.examine(repo, advance)
+        )
     if as_json:
         print_json(diagnosis)
         return 0 if diagnosis.ok else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.inspect import print_verdict
 from wtxtgit.cli.options import FILE
 from wtxtgit.cli.output import file_size, print_json, progress
-from wtxtgit.io.view import pieces, write_all
+from wtxtgit.io.view import counted, pieces, write_all
 
 _shards = click.option(
     "--shards", type=FILE, metavar="DIR", help="Where the tars are. Default: beside F."
@@ -107,7 +108,10 @@ def cat(index: str, name: str, shards: Path | None) -> int:
     hit = checkpoint_taridx.find(index, name, shards or checkpoint_taridx.folder_of(index))
     for warning in hit.warnings:
         warn(warning)
-    write_all(sys.stdout.fileno(), pieces(hit.data))
+    # On a terminal the bar would write over what is shown.
+    is_seen = sys.stdout.isatty()
+    with nullcontext() if is_seen else progress("writing", hit.data.nbytes) as advance:
+        write_all(sys.stdout.fileno(), counted(pieces(hit.data), advance))
     return 0
 
 

@@ -412,8 +412,13 @@ def _claimed(path: bytes) -> str | None:
     return None if known is None else known.name
 
 
-def list_files(repo: Repository, revision: str | None = None) -> Listing:
-    """List the tracked files of the index, or of a revision by the revision's own attributes."""
+def list_files(
+    repo: Repository, revision: str | None = None, progress: Progress | None = None
+) -> Listing:
+    """List the tracked files of the index, or of a revision by the revision's own attributes.
+
+    `progress` counts the blobs of which the first bytes are read as files.
+    """
     if revision is None:
         repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
@@ -431,7 +436,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
                 repo, history.listing(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
-    heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
+    heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)), progress)
     files = []
     for entry in entries:
         # `git add -N` stages no content: the empty blob says nothing about the file.

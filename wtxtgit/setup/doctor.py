@@ -29,6 +29,7 @@ from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository
 from wtxtgit.io.files import view_file
+from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.remotes.payload import store_url
 from wtxtgit.setup import diagnosis, hooks, install, leftovers, sizes, track
 from wtxtgit.setup.diagnosis import (
@@ -71,15 +72,31 @@ if sys.version_info < (3, 14):
     MODULES["backports.zstd"] = "backports.zstd"
 
 
-def examine(repo: Repository | None) -> Diagnosis:
-    """Check the installation, and the repository if there is one."""
+_Look = Callable[[], Sequence[CheckResult]]
+"""Makes one check, or several that need the same facts."""
+
+
+def examine(repo: Repository | None, progress: Progress | None = None) -> Diagnosis:
+    """Check the installation, and the repository if there is one.
+
+    `progress` counts checks as files.
+    """
     configured = _guarded("driver", lambda: _configured(repo))
-    checks = [_guarded("git", _git_version), _guarded("python", _modules), configured]
+    looks: list[_Look] = [
+        _one("git", _git_version),
+        _one("python", _modules),
+        lambda: [configured],
+    ]
     # A driver that is not set up, or that somebody else set, is not started.
     if configured.level is Level.OK:
-        checks.append(_guarded("start", lambda: _starts(repo)))
+        looks.append(_one("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
-        checks += _repository_checks(repo)
+        looks += _repository_looks(repo)
+    expect(progress, None, len(looks))
+    checks: list[CheckResult] = []
+    for look in looks:
+        checks += look()
+        finish_file(progress)
     return Diagnosis(tuple(checks))
 
 
@@ -87,10 +104,12 @@ def repair(
     repo: Repository | None,
     settings: FilterSettings | None = None,
     mend: Callable[[Repository, bytes], bool] = lambda *_: False,
+    progress: Progress | None = None,
 ) -> Diagnosis:
     """Mend what can be mended without losing anything, then examine again.
 
     `mend(repo, path)` stages the mended text of a damaged file, and returns whether it could.
+    `progress` counts checks, as in `examine`.
     """
     done: list[str] = []
     fix_driver = partial(_fix_driver, settings=settings)
@@ -105,10 +124,10 @@ def repair(
         "memory": _fix_settings,
     }
     # In the order of the checks: later repairs rely on the driver.
-    for check in examine(repo).checks:
+    for check in examine(repo, progress).checks:
         if check.fixable and check.level is not Level.OK:
             done += repairs[check.name](repo)
-    return Diagnosis(examine(repo).checks, tuple(done))
+    return Diagnosis(examine(repo, progress).checks, tuple(done))
 
 
 def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
@@ -116,6 +135,10 @@ def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
         return look()
     except WtxtgitError as error:
         return CheckResult(name, Level.ERROR, error.message, error.hint)
+
+
+def _one(name: str, look: Callable[[], CheckResult]) -> _Look:
+    return lambda: [_guarded(name, look)]
 
 
 def _git_version() -> CheckResult:
@@ -190,28 +213,29 @@ def _starts(repo: Repository | None) -> CheckResult:
     return CheckResult("start", Level.OK, "the filter and the drivers start and answer")
 
 
-def _repository_checks(repo: Repository) -> list[CheckResult]:
+def _repository_looks(repo: Repository) -> list[_Look]:
     try:
         entries = tracked(repo)
     except EnvironmentFailure as error:
-        return [CheckResult("repository", Level.ERROR, error.message, error.hint)]
+        failed = CheckResult("repository", Level.ERROR, error.message, error.hint)
+        return [lambda: [failed]]
     # Computed once, by whichever check comes first: this looks at every file.
     files = cache(lambda: status(repo).files)
     forms = cache(lambda: stored_forms(repo, entries))
     return [
         # First, since the other checks may write, and that removes leftovers.
-        _guarded("leftovers", lambda: _leftovers(repo)),
-        _guarded("attributes", lambda: _attributes(repo, entries)),
-        _guarded("eol", lambda: _line_endings(repo)),
-        _guarded("nested", lambda: _overridden(repo, entries)),
-        _guarded("lfs-pointer", lambda: _pointers(repo, forms())),
-        _guarded("raw-binary", lambda: _raw(repo, entries, forms())),
-        _guarded("unfiltered", lambda: _unfiltered(repo)),
-        _guarded("form", lambda: _forms(repo, forms())),
-        _guarded("work-tree", lambda: _work_tree(repo, files())),
-        *_size_checks(repo, entries),
-        _guarded("compression", lambda: _compression(repo, files())),
-        _guarded("hook", lambda: _hook(repo)),
+        _one("leftovers", lambda: _leftovers(repo)),
+        _one("attributes", lambda: _attributes(repo, entries)),
+        _one("eol", lambda: _line_endings(repo)),
+        _one("nested", lambda: _overridden(repo, entries)),
+        _one("lfs-pointer", lambda: _pointers(repo, forms())),
+        _one("raw-binary", lambda: _raw(repo, entries, forms())),
+        _one("unfiltered", lambda: _unfiltered(repo)),
+        _one("form", lambda: _forms(repo, forms())),
+        _one("work-tree", lambda: _work_tree(repo, files())),
+        lambda: _size_checks(repo, entries),
+        _one("compression", lambda: _compression(repo, files())),
+        _one("hook", lambda: _hook(repo)),
     ]
 
 

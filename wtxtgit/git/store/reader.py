@@ -21,6 +21,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.files import PACKS, PackIndex, Places
 from wtxtgit.git.store.streams import Damaged, Error, codec, inflated
 from wtxtgit.git.work_tree import HEAD_SIZE
+from wtxtgit.io.progress import Progress, expect, finish_file
 
 _BLOB = 3
 _HEAD_DEFLATED = 512
@@ -229,24 +230,29 @@ class BlobHead:
     head: bytes
 
 
-def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
-    """Read sizes and first bytes of blobs, to show what they are.
+def blob_heads(
+    repo: Repository, oids: Iterable[str], progress: Progress | None = None
+) -> dict[str, BlobHead]:
+    """Read sizes and first bytes of blobs, to show what they are; `progress` counts them as files.
 
     Small ones come from one running `cat-file --batch`; of large ones only the beginning is
     inflated, if they are stored whole. No decision may rest on that: their hash is not checked.
     """
     wanted = sizes(repo, oids)
+    expect(progress, None, len(wanted))
     heads = {}
     with BlobReader(repo) as blobs:
         for oid, size in wanted.items():
             if size <= _SMALL_BLOB:
                 heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
+                finish_file(progress)
     large = {oid: size for oid, size in wanted.items() if oid not in heads}
     if large:
         # Git inflates a packed blob to its end, even if only a few bytes are read.
         with ObjectStore(repo) as store:
             for oid, size in large.items():
                 heads[oid] = BlobHead(size, _first(store.blob(oid), HEAD_SIZE))
+                finish_file(progress)
     return heads
 
 
