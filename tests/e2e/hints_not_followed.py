@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 NOT_FOLLOWED = {
-    "a remote, a forge's server, git-lfs, a cluster or a package is asked for": (
+    "followed by tests/wheel/package_hints.py, which `make wheel` runs": (
         "pip install 'wtxtgit[dask]'",
         "pip install 'wtxtgit[dask]=={}' on their machines",
         "pip install 'wtxtgit[stream]'",

@@ -1,4 +1,5 @@
-"""Build the source package and of it the wheel, install each in a fresh environment, and use it.
+"""Build the source package and of it the wheel, install each in a fresh environment, and use it;
+then follow the hints that name a package.
 
 Run by `make wheel`, after `make man`; with a folder as argument both packages are there afterwards.
 Fails loudly if the wheel lacks what it has to hold or if the installed commands do not work.
@@ -12,8 +13,11 @@ import sys
 import tempfile
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import package_hints
 import yaml
 
 PROJECT = Path(__file__).parents[2]
@@ -60,9 +64,12 @@ def main() -> None:
         home.mkdir()
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
         (source,) = dist.glob("*.tar.gz")
-        for package in (wheel, source):
-            use(package, top / package.name, env)
-        run_install_step(top, env)
+        tasks = [partial(use, package, top / package.name, env) for package in (wheel, source)]
+        tasks += [partial(run_install_step, top, env), partial(package_hints.follow, wheel, top)]
+        # Beside one another: each mostly waits for pip.
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            for done in [pool.submit(task) for task in tasks]:
+                done.result()
         print(f"{wheel.name} and {source.name}: installed and used")
 
 
