@@ -260,7 +260,8 @@ def test_version_0_2_and_keys_for_remote_readers() -> None:
     )
     verdict = check(files)
     assert (verdict.errors, verdict.warnings) == ([], [])
-    assert describe(files).metadata["version"] == "0.2"
+    told = describe(files).metadata
+    assert (told["version"], told["base_url"]) == ("0.2", "https://example.com/model")
 
 
 @pytest.mark.parametrize("path", ["p0.aero", "index.aero"])

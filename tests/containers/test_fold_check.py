@@ -107,6 +107,13 @@ def test_headers_and_index_must_agree(field: str, at: int, also: list[tuple[str,
     assert {p.chunk for p in found.errors} == {"torch_state"}
 
 
+def test_a_json_chunk_with_a_key_twice() -> None:
+    found = checked(built(("notes", b"JSON", b'{"a":{"b":1,"b":2}}')))
+    assert found.errors == []
+    (warning,) = found.warnings
+    assert warning.message == "content has an object with a key twice; readers may use either"
+
+
 @pytest.mark.parametrize(
     ("field", "value", "offset"),
     [

@@ -15,6 +15,7 @@ from tests.containers import aero_files as aero
 from tests.containers import fold_files as fold
 from tests.containers import samples
 from tests.containers.aero_files import Chunk
+from tests.data import FIXTURES
 from tests.kit import Repo, text_of
 from tests.review.repos import reviewed
 from wtxtgit.report.review import Reviewed, Risk
@@ -36,6 +37,9 @@ def aero_file(
     return aero.file(chunks, **header)
 
 
+UNKNOWN = Chunk(b"XXXX", b"x", b"bytes")
+
+
 def hashed(weights: bytes, of: bytes) -> list[dict[str, Any]]:
     """Tensors of which the second has the hash of other bytes."""
     digests = [aero.digest(weights[:200]).hex(), aero.digest(of[200:]).hex()]
@@ -46,10 +50,14 @@ def hashed(weights: bytes, of: bytes) -> list[dict[str, Any]]:
 
 
 def fold_file(
-    noise: bytes = fold.NOISE, notes: bytes = b'{"a":1}', *more: tuple[str, bytes, bytes]
+    noise: bytes = fold.NOISE,
+    notes: bytes = b'{"a":1}',
+    *more: tuple[str, bytes, bytes],
+    licence: str = "",
 ) -> bytes:
-    item = samples.tensor_item("F32", [125, 2], 0, 1000)
-    model = samples.safetensors({"w": item}, noise)
+    header: dict[str, Any] = {"__metadata__": {"license": licence}} if licence else {}
+    header["w"] = samples.tensor_item("F32", [125, 2], 0, 1000)
+    model = samples.safetensors(header, noise)
     return fold.built(("model", b"STEN", model), ("notes", b"JSON", notes), *more)
 
 
@@ -111,6 +119,36 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
         of_aero(entries=[aero.entry("a", [50], 0, 200), aero.entry("b", [5, 10], 0, 200)]),
         {Risk.PART, Risk.HIDDEN},
     ),
+    "an unknown chunk.aero": (of_aero(), of_aero(UNKNOWN), {Risk.PART}),
+    "another unknown chunk.aero": (
+        of_aero(UNKNOWN), of_aero(Chunk(b"XXXX", b"x", b"OTHER")), {Risk.PART},
+    ),
+    "a shard of which no tensor is.aero": (
+        of_aero(), of_aero(aero.shard(b"secret", 7)), {Risk.PART},
+    ),
+    "a second index.aero": (
+        of_aero(), of_aero(aero.tidx(aero.entry("a", [50], 200, 200))), {Risk.PART},
+    ),
+    "flags of a chunk.aero": (of_aero(), of_aero(shard={"flags": 0x12}), {Risk.METADATA}),
+    "a key of a tensor.aero": (
+        of_aero(),
+        of_aero(entries=[aero.entry("a", [50], 0, 200, evil="x"), aero.entry("b", [50], 200, 200)]),
+        {Risk.METADATA},
+    ),
+    "hashes of pages that are gone.aero": (
+        lambda _: aero_file(aero.WEIGHTS, paged(aero.WEIGHTS)), of_aero(), {Risk.METADATA},
+    ),
+    "a key of the index.fold": (
+        of_fold(), of_fold(lambda index: index.update(evil=1)), {Risk.METADATA},
+    ),
+    "a chunk with a key twice.fold": (of_fold(), of_fold(None, b'{"a":5,"a":1}'), {Risk.PART}),
+    "an unknown chunk.fold": (
+        of_fold(), of_fold(None, b'{"a":1}', ("x", b"EVIL", b"x")), {Risk.PART},
+    ),
+    "metadata of a chunk.fold": (
+        of_fold(), lambda other: fold_file(bytes(1000) if other else fold.NOISE, licence="none"),
+        {Risk.METADATA},
+    ),
     "a stale sha256.fold": (
         of_fold(), of_fold(lambda index: index["chunks"][0].update(sha256="0" * 64)),
         {Risk.DAMAGED},
@@ -130,7 +168,16 @@ def variants() -> dict[str, tuple[bytes, bytes, set[Risk]]]:
     return files
 
 
+def mlcp_file(*tensors: tuple[bytes, int]) -> bytes:
+    """Tensors of f32 with their bytes after each record, by name and number of items."""
+    body = samples.count(len(tensors))
+    for name, items in tensors:
+        body += samples.mlcp_record(name, "Float32", [items], 4 * items) + name[:1] * (4 * items)
+    return samples.mlcp({"shards": [{}]}, body)
+
+
 HONEST: dict[str, tuple[bytes, bytes]] = {
+    "a.checkpoint": (mlcp_file((b"a", 2)), mlcp_file((b"a", 2), (b"b", 3))),
     "a.aero": (
         of_aero(paged(aero.WEIGHTS), ihsh=True)(False),
         of_aero(paged(OTHER_WEIGHTS), ihsh=True, uuid=bytes(16))(True),
@@ -166,6 +213,16 @@ def test_each_is_flagged(repo: Repo) -> None:
 def test_what_a_writer_saves_again_is_not(repo: Repo) -> None:
     found = reviews(repo, HONEST)
     assert {name: one.flags for name, one in found.items()} == dict.fromkeys(HONEST, ())
+
+
+def test_rows_of_an_index_of_tars(repo: Repo) -> None:
+    """Also where the number of rows, which the header has, changes."""
+    folder = FIXTURES / "taridx"
+    before, after = (next((folder / name).glob("*.taridx")) for name in ("pair_v1", "pair_v2"))
+    (one,) = reviews(repo, {"a.taridx": (before.read_bytes(), after.read_bytes())}).values()
+    assert [(flag.risk, flag.message) for flag in one.flags] == [
+        (Risk.PART, "part rows: changed bytes, 960 before, 1344 after")
+    ]
 
 
 def test_a_problem_that_the_base_had_is_not_told_again(repo: Repo) -> None:

@@ -67,6 +67,17 @@ def test_a_shard_changes(sharded: Repo) -> None:
     assert len(found[INDEX].commits) == 1
 
 
+def test_what_is_no_tensor_of_a_shard(sharded: Repo) -> None:
+    """It is told of the shard: the set has nothing of it."""
+    content = file({"b": B * np.float32(2)}, {"license": "none"})
+    sharded.write(TWO, text_of(content + b"more"))
+    committed(sharded, "topic")
+    found = by_path(reviewed(sharded))
+    assert {Risk.METADATA, Risk.HIDDEN} <= risks(found[TWO])
+    assert found[TWO].diff is None
+    assert statuses(found[INDEX]) == {"a": "same", "b": "changed"}
+
+
 def test_shards_are_cut_anew(sharded: Repo) -> None:
     sharded.git("rm", "-q", TWO)
     shard(sharded, THREE, b=B)

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
-from wtxtgit.comparison.parts import file_of, looks_like, part_changes
+from wtxtgit.comparison.parts import file_of, looks_like, part_changes, rest_of
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.plain import equal_values, pointer_part
@@ -54,7 +54,9 @@ _DECIDING = re.compile(
     r"|heads?(_count|_dim|_size|$)|head_count|(num|n)_[a-z_]*(heads|layers|experts)|block_count"
     r"|context_length|max_position|window|soft_?cap|temperature|top_[kp]$"
     # Who answers for it, and what may be done with it.
-    r"|licen[cs]e|public_?key|key_id|signer|author|encrypted",
+    r"|licen[cs]e|public_?key|key_id|signer|author|encrypted"
+    # What a format sets for chunks, and what it has no name for.
+    r"|(^|[^a-z])flags$|^/rest/",
     re.IGNORECASE,
 )
 """Names of values that always matter, even numbers."""
@@ -68,6 +70,8 @@ _SAMPLE = 64
 """Bytes at three places of a tensor by which others are ruled out before it is compared."""
 _MOST_ALIKE = 4
 """With at most this many tensors that are alike there another one is compared."""
+_REST = "rest"
+"""Where in the metadata there is what else somebody may have changed in a file."""
 _ABSENT = object()
 
 
@@ -127,7 +131,7 @@ def compare(
     before = _opened(a, shared[0], options, pages, only)
     after = _opened(b, shared[1], options, pages, only)
     tensors = _Diff(before, after, pages, threads).run()
-    changes, notes = _metadata(before, after)
+    changes, notes = _metadata((a, before), (b, after), options)
     report = DiffReport(
         before.name,
         after.name,
@@ -553,12 +557,18 @@ def _tensor_notes(
         yield "neither side has tensors"
 
 
-def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChange], Iterator[str]]:
+def _metadata(
+    a: tuple[Side, Checkpoint], b: tuple[Side, Checkpoint], options: ReadOptions
+) -> tuple[list[MetadataChange], Iterator[str]]:
     """Return changes of metadata; of two formats only tags, which mean the same in all formats."""
     notes = []
-    old, new = before.metadata, after.metadata
-    # Different formats name the same thing differently.
-    if before.format != after.format:
+    before, after = a[1], b[1]
+    if before.format == after.format:
+        old, new = (
+            one.metadata | {_REST: rest_of(side, one.metadata, options)} for side, one in (a, b)
+        )
+    else:
+        # Different formats name the same thing differently.
         old, new = dict(before.tags), dict(after.tags)
         notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")
     changed, is_all = metadata_changes(old, new)

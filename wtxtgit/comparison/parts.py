@@ -10,12 +10,15 @@ from dataclasses import replace
 from wtxtgit.checkpoint.contents import Checkpoint, Side
 from wtxtgit.containers.leftovers import Leftover, Leftovers, leftovers
 from wtxtgit.containers.registry import detected
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Key, keys_of
+from wtxtgit.model.tensor import Key, ReadOptions, keys_of
 from wtxtgit.report.diff import PartChange, TensorStatus
 
 MOST_PARTS = 1000
 """The most changes that are listed."""
+_GAPS = "gaps"
+"""The name under which a file's rest has a hash of bytes of no part."""
 _FINGERPRINT = re.compile(r"/\.data/serialization_id$")
 _FINGERPRINT_SIZE = 40
 _DIGITS = re.compile(rb"[0-9]+")
@@ -39,6 +42,36 @@ def file_of(side: Side) -> ByteView:
     """Return the bytes of the file that a side is or stands for."""
     text = side.text
     return text.view if text is not None and text.is_container else side.data
+
+
+def rest_of(side: Side, told: object, options: ReadOptions) -> dict[str, object]:
+    """Return, by name, what else somebody may have changed in a file, such as reserved fields.
+
+    It is what a merge leaves as it is: `docs/merge.md`. Left out are bytes of no part, which
+    `part_changes` compares, and what stands in the metadata that are `told`.
+    """
+    data = file_of(side)
+    known = detected(data)
+    if known is None or known.rest is None:
+        return {}
+    try:
+        rest = known.rest().rest(known.read().read(data), options)
+    except FormatError:
+        return {}
+    return {
+        name: value
+        for name, value in rest.items()
+        if name != _GAPS and not _has(told, name.split("/")[1:])
+    }
+
+
+def _has(value: object, keys: list[str]) -> bool:
+    """Whether plain data have a value at a path, which is not empty."""
+    for key in keys:
+        if not isinstance(value, dict) or key not in value:
+            return False
+        value = value[key]
+    return bool(keys)
 
 
 def _of_side(side: Side, checkpoint: Checkpoint) -> Leftovers:

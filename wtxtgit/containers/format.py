@@ -236,6 +236,13 @@ class Resealer(Protocol):
         """
 
 
+class RestReader(Protocol):
+    """Reads what else somebody may have changed in a file, as resealers do."""
+
+    def rest(self, container: Any, options: ReadOptions) -> dict[str, object]:
+        """Return it by name; raises FormatError."""
+
+
 class ValueRules(Protocol):
     """Decides values that both sides of a merge changed, by rules that hold for any checkpoint."""
 
@@ -496,6 +503,8 @@ class Format(NamedTuple):
     chunk_values: Lazy[ChunkValues] | None = None
     chunks_as_tags: tuple[str, ...] = ()
     """Names of chunks that become tags in files of other formats, and chunks again from tags."""
+    rest: Lazy[RestReader] | None = None
+    """For a comparison, where that is more than bytes of no part; of zips these are all."""
     parts: Lazy[PartLister] | None = None
 
     nested: Lazy[NestedReader] | None = None

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import cast
 
-from wtxtgit.containers.format import Container
+from wtxtgit.containers.format import Container, Format
 from wtxtgit.containers.registry import detected
 from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, blocks
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
+from wtxtgit.model.tensor import ReadOptions
 
 MOST = 10_000
 """At most this many parts are listed, twice as many pieces in all; what follows is one piece."""
@@ -64,17 +66,14 @@ def leftovers(data: ByteView) -> Leftovers:
     as_tensors = frozenset(cast(ZipContainer, container).packed_members()) if compressed else ()
     found: list[Leftover] = []
     left = _MOST_INFLATED
-    for one in container.ranges():
-        if one.dtype is not None or one.name is None or one.name in as_tensors:
-            continue
-        if len(found) == MOST:
-            break
+    parts = (place for place in _parts(known, container) if place[2] not in as_tensors)
+    for place in islice(parts, MOST):
         part = None
-        member = compressed.get((one.start, one.end, one.name))
+        member = compressed.get(place)
         if member is not None and member.size <= left:
             left -= member.size
             part = _inflated(data, member)
-        found.append(part or _leftover(data, one.start, one.end, one.name))
+        found.append(part or _leftover(data, *place))
     for start, end in _between(taken, len(data)):
         if len(found) >= 2 * MOST:
             found.append(_leftover(data, start, len(data), None))
@@ -93,10 +92,26 @@ def _inflated(data: ByteView, member: ZipMember) -> Leftover | None:
     return Leftover(member.name, member.start, member.size, digest)
 
 
+def _parts(known: Format, container: Container) -> Iterator[tuple[int, int, str]]:
+    """Yield [start, end) and name of each part."""
+    for one in container.ranges():
+        # Of tables without a name the role is one.
+        name = one.label if one.name is None and one.row_bytes is not None else one.name
+        if one.dtype is None and name is not None:
+            yield one.start, one.end, name
+    # In some formats names of chunks stand in no range.
+    if known.parts is not None:
+        for part in known.parts().named_parts(container, ReadOptions()):
+            if part.is_untold:
+                yield part.offset, part.offset + part.nbytes, part.name
+
+
 def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
     """Yield what the format accounts for, as [start, end)."""
     directory = getattr(container, "directory", None)
     spans = ((one.start, one.end) for one in container.ranges())
+    # Records of a list may stand between tensors, in no range of their own.
+    yield from getattr(container, "list_spans", ())
     if isinstance(directory, Directory):
         from wtxtgit.containers.zip_write import records  # most formats are no zips
 

@@ -161,13 +161,15 @@ class NamedPart:
     """A chunk, member or value of a container, by the name that its format gives it.
 
     `blocks` yields its content, decoded, in pieces, or raises FormatError. It is stored in the
-    `nbytes` bytes of the file from `offset` on.
+    `nbytes` bytes of the file from `offset` on. `is_untold` if neither tensors nor metadata of the
+    file tell what is in it.
     """
 
     name: str
     offset: int
     nbytes: int
     blocks: Callable[[], Iterator[Buffer]]
+    is_untold: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import (
@@ -144,7 +144,10 @@ class BranchReader:
                     comparison = self._compared(changed, sides, pages)
                 else:
                     whole = clipped(os.fsdecode(changed.part_of), MAX_NAME)
-                    comparison = Comparison(reason=f"a part of {whole}, which is compared as one")
+                    comparison = Comparison(
+                        reason=f"a part of {whole}, which is compared as one",
+                        flags=tuple(self._beside_tensors(sides, pages)),
+                    )
             except LacksPayload as error:
                 comparison = _unread(Risk.UNREAD, f"{error.message}; {self._fetching(changed)}")
             except CheckError as error:
@@ -179,6 +182,21 @@ class BranchReader:
         compared = compare.compare(before, after, self.options, pages, self.threads)
         report = self._named(changed, compared.report)
         return self._told(compared, report, (before, after), pages)
+
+    def _beside_tensors(self, sides: dict[str, Side], pages: Pages) -> Iterator[Flag]:
+        """Yield flags for what no tensor holds in a part of a set.
+
+        The set's own comparison has its tensors. Raises CheckError.
+        """
+        if len(sides) < 2:
+            return
+        before, after = sides[_BASE], sides[_HEAD]
+        # Parts that can't be read alone have nothing beside what their set tells of.
+        with suppress(InputError):
+            compared = compare.compare(
+                before, after, self.options, pages, self.threads, only=lambda _: False
+            )
+            yield from part_flags(compared.report)
 
     def _told(
         self, compared: Compared, report: DiffReport, sides: tuple[Side, Side], pages: Pages

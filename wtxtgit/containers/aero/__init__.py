@@ -17,6 +17,7 @@ FORMAT = Format(
     write_set=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
+    rest=Lazy(f"{__name__}.extras"),
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.repack"),
     set_name="aeroset",

@@ -113,6 +113,8 @@ class AeroSet(FileSet):
             "parts": [{"path": part.path, "shards": list(part.shards)} for part in self.parts],
             "global_tidx": self.index.path,
         }
+        if self.base_url is not None:
+            metadata["base_url"] = self.base_url
         return Description(
             FORMAT, tensors, metadata, tags=tags, untold=untold, size=size, unlisted=tuple(beside)
         )

@@ -20,6 +20,7 @@ from wtxtgit.containers.aero.read import (
     MANIFEST,
     METADATA,
     PACKED,
+    PAGES,
     SHARD,
     VERSION,
     Aero,
@@ -180,10 +181,14 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
 
 def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
     """Yield the chunks, including weight shards."""
+    told = {aero.first(fourcc) for fourcc in METADATA}
+    told |= {aero.shard(entry.shard_id) for entry in aero.entries}
     for chunk in aero.chunks:
         name = aero.name(chunk).decode("utf-8", "backslashreplace")
         nbytes = chunk.end - chunk.offset if chunk.length else 0
-        yield NamedPart(name, chunk.offset, nbytes, partial(_content, aero, chunk, options))
+        content = partial(_content, aero, chunk, options)
+        is_untold = chunk.fourcc != PAGES and chunk not in told
+        yield NamedPart(name, chunk.offset, nbytes, content, is_untold)
 
 
 def _content(aero: Aero, chunk: AeroChunk, options: ReadOptions) -> Iterator[Buffer]:

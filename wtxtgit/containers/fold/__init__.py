@@ -19,6 +19,7 @@ FORMAT = Format(
     value_rules=Lazy(f"{__name__}.value_rules"),
     repack=Lazy(f"{__name__}.repack"),
     signed=Lazy(f"{__name__}.repack"),
+    rest=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),
     unfinished=Lazy(f"{__name__}.describe"),
     parity=Lazy(f"{__name__}.repack"),

@@ -445,8 +445,12 @@ class _ChunkCheck:
         reason = None
         try:
             listing = self._listing.apart()
-            json_text.parse(memoryview(content), "JSON chunk", listing=listing)
-            if _has_constants(content):
+            repeated: list[str] = []
+            raw = memoryview(content)
+            json_text.parse(raw, "JSON chunk", listing=listing, repeated=repeated)
+            if repeated:
+                reason = "content has an object with a key twice; readers may use either"
+            elif _has_constants(content):
                 reason = "content has NaN or Infinity, which are not valid JSON"
         except FormatError as error:
             reason = "content can't be read as JSON" if content else "content is empty"

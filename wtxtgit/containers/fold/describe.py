@@ -228,13 +228,18 @@ def _metadata(fold: Fold) -> dict[str, object]:
 
 
 def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
-    """Yield names and values of a file's JSON chunks, so far as they can be read."""
+    """Yield names and values of a file's JSON chunks, so far as they can be read.
+
+    Of a safetensors file in a chunk its `__metadata__` are the values.
+    """
     left = MAX_JSON_CHUNKS
     try:
         chunks = read(data).chunks
     except FormatError:
         return
     for chunk in chunks:
+        if chunk.nested is not None and chunk.nested.metadata:
+            yield chunk.name, chunk.nested.metadata
         if chunk.ctype != JSON_CTYPE or max(chunk.comp_len, chunk.uncomp_len) > left:
             continue
         left -= chunk.uncomp_len

@@ -28,6 +28,7 @@ FORMAT = Format(
     keeps_tag=every_tag,
     lists_only=True,
     reseal=Lazy(f"{__name__}.reseal"),
+    rest=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),
     set_name="sharded-mlcp",
     read_set=Lazy(f"{__name__}.shards"),

@@ -140,6 +140,16 @@ class Mlcp:
             yield Stored(record.name, record.dtype, record.shape, start, start + size, element)
             start += size
 
+    @property
+    def list_spans(self) -> Iterator[tuple[int, int]]:
+        """Where the records stand that list tensors, as [start, end)."""
+        start = self.header_end
+        if self.body.placement is Placement.AFTER_EACH:
+            for tensor in self.tensors():
+                yield start, tensor.start
+                start = tensor.end
+        yield start, self.body.end
+
     def ranges(self) -> Iterator[Range]:
         yield ranges.part(0, self.header_end, HEADER_ROLE)
         if self.body.placement is not Placement.AFTER_EACH:
