@@ -1,8 +1,8 @@
-"""Mending chunk headers of a FOLD file from its index.
+"""Repairing chunk headers of a FOLD file from its index.
 
 The index says everything that a chunk's own header says. If they differ, the payload shows which
 one is right: it has to be intact, or mended by its parity, and decode as the index says. Spec:
-`docs/spec/fold.md`, "Mending".
+`docs/spec/fold.md`, "Repair".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rewriting a FOLD file: with another compression, or mended from its own parity.
 
-Spec: `docs/spec/fold.md`, "Repacking" and "Mending".
+Spec: `docs/spec/fold.md`, "Repacking" and "Repair".
 """
 
 from __future__ import annotations
