@@ -223,6 +223,94 @@ def test_a_torch_file_that_is_compressed(tmp_path: Path) -> None:
     ]
 
 
+def pickled(**values: bytes) -> bytes:
+    return torch_files.archive(
+        torch_files.named(w=torch_files.vector("0", 50), **values), {"0": STORAGES["0"]}
+    )
+
+
+def number(value: int) -> bytes:
+    return torch_files.number(value)
+
+
+def text(value: str) -> bytes:
+    return torch_files.text(value)
+
+
+def run(word: str) -> bytes:
+    return torch_files.call(torch_files.name("argparse", "Namespace"), text(word))
+
+
+VALUES = {
+    "a number": (number(3), number(4), [("/v", 3, 4)]),
+    "a type": (number(1), b"\x88", [("/v", 1, True)]),
+    "a float": (
+        b"G" + struct.pack(">d", 0.5), b"G" + struct.pack(">d", np.nan), [("/v", 0.5, "nan")],
+    ),
+    "in a list": (
+        torch_files.list_of(number(1), text("a")),
+        torch_files.list_of(number(1), text("b"), number(2)),
+        [("/v/1", "a", "b"), ("/v/2", None, 2)],
+    ),
+    "beside tensors": (
+        torch_files.list_of(torch_files.vector("0", 50), number(1)),
+        torch_files.list_of(torch_files.vector("0", 50), number(2)),
+        [("/v/1", 1, 2)],
+    ),
+    "in a dict": (
+        torch_files.named(**{"a/b": number(1)}),
+        torch_files.named(**{"a/b": number(2)}),
+        [("/v/a~1b", 1, 2)],
+    ),
+    "what an object is given": (run("a"), run("b"), [("/v/0", "a", "b")]),
+    "an object": (
+        run("a"),
+        torch_files.call(torch_files.name("os", "system"), text("a")),
+        [("/v/()", "argparse.Namespace", "os.system")],
+    ),
+    "bytes": (b"C\2ab", b"C\2cd", [("/v", "6162", "6364")]),
+    "keys that are spelled alike": (
+        torch_files.dict_of((number(1), number(5)), (text("1"), number(6))),
+        torch_files.dict_of((number(1), number(5)), (text("1"), number(7))),
+        [("/v/1 (1)", 6, 7)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_values_of_a_pickle(tmp_path: Path, case: str) -> None:
+    before, after, wanted = VALUES[case]
+    report = compared(tmp_path, pickled(v=before), pickled(v=after))
+    found = [
+        (one.path, one.before, one.after)
+        for one in report.metadata
+        if not one.path.startswith("/globals")
+    ]
+    assert found == [(f"/values{path}", old, new) for path, old, new in wanted]
+    assert [part.name for part in report.parts] == ["archive/data.pkl"]
+
+
+def test_a_long_text_in_a_pickle(tmp_path: Path) -> None:
+    """It is told by its hash."""
+    files = [pickled(v=torch_files.list_of(text("x" * 5000 + end))) for end in "ab"]
+    (one,) = compared(tmp_path, *files).metadata
+    assert one.path == "/values/v/0/sha256"
+
+
+def test_hostile_pickles_are_limited(tmp_path: Path) -> None:
+    """A value that contains itself, one of a thousand levels, and 2 to the 60 of them."""
+    itself = b"]q\1(h\1K\1e"
+    deep = b"]" * 900 + b"K\1a" + b"a" * 899
+    many = b"]K\1a" + b"".join(
+        b"q" + bytes([n]) + b"]h" + bytes([n]) + b"ah" + bytes([n]) + b"a" for n in range(60)
+    )
+    for content in (itself, deep, many):
+        report = compared(
+            tmp_path, pickled(v=content, n=number(1)), pickled(v=content, n=number(2))
+        )
+        assert [part.name for part in report.parts] == ["archive/data.pkl"]
+
+
 def test_a_compressed_pickle_that_changed(tmp_path: Path) -> None:
     assert told(tmp_path, torch_file(*ALL), torch_file(*ALL, lr=4)) == [
         "part archive/data.pkl: changed bytes, 288 before, 288 after"

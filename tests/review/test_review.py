@@ -454,6 +454,17 @@ class TestWhatDecidesHowAModelIsUsed:
         assert isinstance(tensor.change, Numbers)
         assert (tensor.change.changed, tensor.change.max_abs) == (10, 6)
 
+    def test_a_value_in_a_pickle(self, repo: Repo) -> None:
+        files = []
+        for word in ("ab", "cd"):
+            inner = torch_files.named(tokens=torch_files.list_of(torch_files.text(word)))
+            content = torch_files.named(w=torch_files.vector("0", 2), config=inner)
+            files.append(torch_files.archive(content, {"0": bytes(8)}))
+        one = changed(repo, "a.pt", *files)
+        assert (Risk.METADATA, "1 value: changed /values/config/tokens/0") in flags(one)
+        assert one.diff is not None
+        assert [(told.before, told.after) for told in one.diff.metadata] == [("ab", "cd")]
+
     def test_one_token_of_a_vocabulary(self, repo: Repo) -> None:
         """The array is too long to be listed."""
         files = []

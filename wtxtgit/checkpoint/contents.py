@@ -370,6 +370,8 @@ def metadata_of(
             inner[chunk.name] = tags
     if known is not None and known.chunk_values is not None:
         inner.update(known.chunk_values().chunk_values(data, options))
+    if description.values is not None:
+        metadata["values"] = description.values()
     if inner:
         metadata["in chunks"] = inner
     return metadata

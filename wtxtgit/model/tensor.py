@@ -196,7 +196,8 @@ class Description:
     does not. `own` returns the metadata in the form that a writer of the same format takes, if
     that takes more than tags. `imports` are the names that Python's pickle would import, and may
     call, when the file is loaded, without those that torch itself allows. `empty` are the names of
-    chunks that are files of tensors and list none.
+    chunks that are files of tensors and list none. `values` returns further values that the file
+    holds, as plain data of limited size.
     """
 
     format: str
@@ -211,6 +212,7 @@ class Description:
     own: Callable[[], Mapping[str, object]] | None = None
     imports: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
+    values: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from wtxtgit.containers.cursor import Cursor, ListingBudget, fail, quoted
 from wtxtgit.containers.torch import listing, pickle_read, views
@@ -24,6 +25,7 @@ from wtxtgit.containers.torch.loading import refusals_of_value
 from wtxtgit.containers.torch.pickle_read import List, Pickle
 from wtxtgit.containers.torch.read import MISSING, StorageBytes, global_names, tensor
 from wtxtgit.containers.torch.safe_globals import imports_of
+from wtxtgit.containers.torch.values import values_of
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
@@ -116,6 +118,7 @@ def describe(
         tags=legacy.listing.tags,
         untold=legacy.listing.untold,
         imports=imports_of(legacy.pickle),
+        values=partial(values_of, legacy.pickle, 0, legacy.listing.tags),
     )
 
 

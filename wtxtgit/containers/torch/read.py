@@ -20,6 +20,7 @@ from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Pickle
 from wtxtgit.containers.torch.safe_globals import imports_of
+from wtxtgit.containers.torch.values import values_of
 from wtxtgit.containers.torch.views import (
     ELEMENTS,
     NO_STORAGE,
@@ -223,6 +224,9 @@ def describe(container: Torch, options: ReadOptions) -> Description:
         tags=container.listing.tags,
         untold=container.listing.untold,
         imports=imports_of(container.pickle),
+        values=partial(
+            values_of, container.pickle, container.pickle_member.start, container.listing.tags
+        ),
         parts=zip_read.part_notes(container.directory),
     )
 

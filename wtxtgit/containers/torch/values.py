@@ -1,0 +1,138 @@
+"""The values of a pickle that are no tensors, as plain data, for comparison.
+
+Nothing is executed: an object is shown as the name of what would be called, and what it is given.
+Values are shown at every reference to them. Their number, depth and length are limited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from hashlib import sha256
+
+from wtxtgit.containers import json_text
+from wtxtgit.containers.torch.listing import ORDERED_DICT, calls, children_of
+from wtxtgit.containers.torch.pickle_read import (
+    CallResult,
+    Dict,
+    Global,
+    List,
+    LongInteger,
+    Pickle,
+    Set,
+)
+from wtxtgit.containers.torch.views import view
+from wtxtgit.errors import FormatError, clipped
+
+MOST_STEPS = 200_000
+"""At most this many values are visited, tensors included."""
+MOST_LEVELS = 32
+LONGEST = 4096
+"""A longer text, and bytes that are longer, are shown by their lengths and hashes."""
+MOST_KEY = 256
+"""The most characters of a key that are shown."""
+CUT = "(more)"
+"""Stands for what is beyond a limit."""
+TENSOR = "(tensor)"
+"""Stands for a tensor among items of a list that are none."""
+CALL = "()"
+"""The key of what an object calls."""
+_NOTHING = object()
+_Container = tuple[object, ...] | List | Set | Dict | CallResult
+
+
+def values_of(pickle: Pickle, start: int, tags: Iterable[str]) -> object:
+    """Return the values of a pickle at `start`, without tensors and those at the top in `tags`."""
+    found = _PlainWalk(start).of(pickle.root, 0)
+    if isinstance(found, dict):
+        left_out = frozenset(tags)
+        return {key: value for key, value in found.items() if key not in left_out}
+    return {} if found is _NOTHING else found
+
+
+class _PlainWalk:
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.left = MOST_STEPS
+        self.above: set[int] = set()
+        self.hashed: dict[int, object] = {}
+
+    def of(self, value: object, level: int) -> object:
+        """Return a value as plain data, _NOTHING for tensors and what holds nothing else."""
+        self.left -= 1
+        if not isinstance(value, tuple | List | Set | Dict | CallResult):
+            return self._leaf(value)
+        if self.left < 0 or level > MOST_LEVELS or id(value) in self.above:
+            return CUT
+        self.above.add(id(value))
+        try:
+            return self._container(value, level + 1)
+        finally:
+            self.above.discard(id(value))
+
+    def _container(self, value: _Container, level: int) -> object:
+        is_tensor = self._is_tensor(value)
+        is_mapping = isinstance(value, Dict | CallResult)
+        found: dict[str, object] = {}
+        count = 0
+        for part, child in children_of(value, is_tensor):
+            if self.left < 0:
+                found[CUT] = CUT
+                break
+            plain = self.of(child, level)
+            key = CALL if part is None else clipped(_text(part), MOST_KEY)
+            # Keys of several types may be spelled alike.
+            while key in found:
+                count += 1
+                key = f"{key} ({count})"
+            found[key] = plain
+        told = {key: plain for key, plain in found.items() if plain is not _NOTHING}
+        if is_tensor:
+            return told or _NOTHING
+        if isinstance(value, CallResult) and not calls(value, ORDERED_DICT):
+            name = value.callee.path if isinstance(value.callee, Global) else "object"
+            # Most are wrapped tensors.
+            return {CALL: name, **told} if told or not found else _NOTHING
+        if found and not told:
+            return _NOTHING
+        if is_mapping:
+            return told
+        items = [TENSOR if plain is _NOTHING else plain for plain in found.values()]
+        # The order of a set is another one in each run.
+        return sorted(items, key=repr) if isinstance(value, Set) else items
+
+    def _is_tensor(self, value: object) -> bool:
+        try:
+            return view(value, self.start) is not None
+        except FormatError:
+            return False
+
+    def _leaf(self, value: object) -> object:
+        if isinstance(value, str):
+            return _text(value) if len(value) <= LONGEST else self._hash(value, "characters")
+        if isinstance(value, bytes):
+            return value.hex() if len(value) <= LONGEST else self._hash(value, "bytes")
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if isinstance(value, Global):
+            return value.path
+        if isinstance(value, LongInteger):
+            return f"integer of {value.nbytes} bytes"
+        # A storage.
+        return _NOTHING
+
+    def _hash(self, value: str | bytes, unit: str) -> object:
+        # Kept, since a file may refer to one long text any number of times.
+        if id(value) not in self.hashed:
+            raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+            self.hashed[id(value)] = {unit: len(value), "sha256": sha256(raw).hexdigest()}
+        return self.hashed[id(value)]
+
+
+def _text(value: str) -> str:
+    """Return a text that is valid in UTF-8."""
+    if json_text.is_text(value):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode()
