@@ -263,18 +263,28 @@ def lacking(error: BaseException) -> EnvironmentFailure | None:
             "the system has no more threads", hint="ulimit -u shows how many a user may have"
         )
     if isinstance(error, ImportError):
-        # A shared library that finds no room, or is broken. numpy wraps a page of advice
-        # around the error that it met.
-        first = error.__cause__ if isinstance(error.__cause__, ImportError) else error
-        about = f"can't load {error.name or 'a module'}: {first}"
-        # glibc's words where there is no room for a library.
-        has_no_room = "failed to map segment" in str(first)
-        hint = ADDRESS_SPACE if has_no_room else "wtxtgit doctor lists what is broken"
+        about = f"can't load {error.name or 'a module'}: {why_unloaded(error)}"
+        hint = ADDRESS_SPACE if lacks_room(error) else "wtxtgit doctor lists what is broken"
         return EnvironmentFailure(about, hint=hint)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return EnvironmentFailure(f"{where}{(error.strerror or str(error)).lower()}")
     return None
+
+
+def why_unloaded(error: BaseException) -> str:
+    """Say in a line why a module could not be imported."""
+    # numpy wraps a page of advice around the error that it met.
+    first = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+    if isinstance(first, MemoryError):
+        return "out of memory"
+    return " ".join(str(first).split()) or type(first).__name__
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Whether a module could not be imported because memory or address space ran out."""
+    # glibc's words of a library for which there is no room.
+    return isinstance(error, MemoryError) or "failed to map segment" in why_unloaded(error)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ NOT_FOLLOWED = {
         "pip install 'wtxtgit[dask]=={}' on their machines",
         "pip install 'wtxtgit[stream]'",
     ),
-    "told of an exception that nothing expects: of each that a test brings about it is told no more": (
+    "told of an exception that nothing expects: whatever a test could bring about would be mended instead": (
         "please report it, with the output that WTXTGIT_DEBUG=1 gives",
     ),
     "told of a text that does not restore to the file that it was made of: none is known": (

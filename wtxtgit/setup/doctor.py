@@ -13,7 +13,14 @@ from functools import cache, partial
 from importlib import import_module, metadata
 
 from wtxtgit.containers import any_format, registry
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError, counted
+from wtxtgit.errors import (
+    ADDRESS_SPACE,
+    EnvironmentFailure,
+    WtxtgitError,
+    counted,
+    lacks_room,
+    why_unloaded,
+)
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import (
     FileStatus,
@@ -154,19 +161,21 @@ def _git_version() -> CheckResult:
 
 def _modules() -> CheckResult:
     versions, broken = [], []
+    has_room = True
     for distribution, module in MODULES.items():
         try:
             import_module(module)
             versions.append(f"{distribution} {metadata.version(distribution)}")
         # Of any kind: libraries raise exceptions of their own if they lack something.
         except Exception as error:  # noqa: BLE001
-            broken.append(f"{distribution} ({error})")
+            broken.append(f"{distribution} ({why_unloaded(error)})")
+            has_room = has_room and not lacks_room(error)
     if broken:
         return CheckResult(
             "python",
             Level.ERROR,
             f"can't be imported: {', '.join(broken)}",
-            "install wtxtgit again for this interpreter",
+            "install wtxtgit again for this interpreter" if has_room else ADDRESS_SPACE,
         )
     return CheckResult("python", Level.OK, ", ".join(versions))
 
