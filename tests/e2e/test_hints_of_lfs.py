@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.hint_worlds import DOCTOR, INSTEAD, OPTION, Row, Words, World, follow
 from tests.e2e.sealed import Sealed, checkpoint
 from tests.kit import Repo
-from tests.kit.pasting import HERE
+from tests.kit.pasting import HERE, paste
 from tests.remotes.lfs_server import Server, server, started
 from wtxtgit.text.grammar import LFS_MAGIC, is_text
 
@@ -270,7 +270,31 @@ def test_a_changed_file_is_no_pointer(world: World) -> None:
     assert (world.path / HERE / NAMES[0]).read_bytes() == b"changed"
     assert (world.path / HERE / NAMES[1]).read_bytes().startswith(b"version ")
     told = world.said("fetch", "--dry-run")
+    assert (told[0], told[1]) == (0, "")
     assert "1 object would be fetched from git-lfs" in told[2]
-    assert world.said("fetch")[0] == 0
+    told = world.said("fetch")
+    assert told[:2] == (
+        0,
+        "1 file of git-lfs written; git add stores it as text\n0 files written\n",
+    )
     assert (world.path / HERE / NAMES[1]).read_bytes() == versions(0)[NAMES[1]]
     assert (world.path / HERE / NAMES[0]).read_bytes() == b"changed"
+
+
+def test_a_pointer_that_wtxtgit_tracks(world: World) -> None:
+    attributes_say_text(world)
+    words = ("inspect", NAMES[0])
+    code, _, err = world.said(*words)
+    assert (code, err.rstrip().endswith("wtxtgit fetch, if wtxtgit tracks it")) == (3, True)
+    paste(world, "wtxtgit fetch")
+    assert world.said(*words)[0] == 0
+
+
+def test_nothing_is_written_through_a_link(world: World) -> None:
+    attributes_say_text(world)
+    outside = world.path.parent / "outside"
+    (world.path / HERE).rename(outside)
+    (world.path / HERE).symlink_to(outside)
+    world.call("fetch", ok=(5,))
+    for name in NAMES:
+        assert (outside / name).read_bytes().startswith(LFS_MAGIC)

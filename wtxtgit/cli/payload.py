@@ -60,6 +60,9 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
                 f"{store.folder}: pack {damaged.pack} is damaged and was set aside: "
                 f"{counted(len(damaged.chunks), 'chunk')} lost"
             )
+    of_lfs = None
+    if not (revisions or repo.is_bare):
+        of_lfs = _write_of_lfs(repo, paths, dry_run=dry_run, as_json=as_json)
     with progress("fetching", None, noun="pack") as advance:
         done = fetch_payload(
             store,
@@ -71,7 +74,8 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     if is_printed(done, as_json):
         pass
     elif done.remote is None:
-        print_line("nothing is missing")
+        if of_lfs is None:
+            print_line("nothing is missing")
     else:
         for pack in done.refused:
             boundary.complain(
@@ -96,9 +100,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
             remote_lacks=bool(done.lacking) and not revisions,
             as_json=as_json,
         )
-    if not (revisions or repo.is_bare):
-        is_written &= _write_of_lfs(repo, paths, dry_run=dry_run, as_json=as_json)
-    is_done = is_written and not (done.lacking or done.refused)
+    is_done = is_written and of_lfs is not False and not (done.lacking or done.refused)
     return 0 if is_done else EnvironmentFailure.exit_code
 
 
@@ -191,15 +193,20 @@ def _write_files(
     return not (done.failed or is_left or done.unnoted is not None)
 
 
-def _write_of_lfs(repo: Repository, paths: list[str], *, dry_run: bool, as_json: bool) -> bool:
-    """Write tracked files that stand as pointers of git-lfs; tells whether all could be."""
+def _write_of_lfs(
+    repo: Repository, paths: list[str], *, dry_run: bool, as_json: bool
+) -> bool | None:
+    """Write tracked files that stand as pointers of git-lfs; tells whether all could be, None if
+    there are none.
+    """
     from wtxtgit.filter.from_lfs import write_pointed
 
     with progress("fetching", None) as advance:
         done = write_pointed(repo, paths, dry_run=dry_run, progress=advance)
     if done.written and not as_json:
+        them = "it" if len(done.written) == 1 else "them"
         files = counted(len(done.written), "file")
-        print_line(f"{files} of git-lfs written; git add stores them as text")
+        print_line(f"{files} of git-lfs written; git add stores {them} as text")
     if done.lacking and dry_run:
         count = counted(len(done.lacking), "object")
         whole = size(sum(lack.nbytes for lack in done.lacking))
@@ -214,7 +221,9 @@ def _write_of_lfs(repo: Repository, paths: list[str], *, dry_run: bool, as_json:
             boundary.complain(done.why)
         count = counted(len(done.lacking), "object")
         boundary.complain(f"{count} of git-lfs missing", "git lfs fetch --all")
-    return not (done.lacking or done.failed)
+    if done.lacking or done.failed:
+        return False
+    return True if done.written else None
 
 
 def _complain_of(lacking: Sequence[LackingPayload], where: str, hint: str | None = None) -> None:
