@@ -81,6 +81,12 @@ def of_fold(
     return made
 
 
+def named(second: str) -> Made:
+    """A file whose second tensor has another name."""
+    entries = [aero.entry("a", [50], 0, 200), aero.entry(second, [5, 10], 200, 200)]
+    return of_aero(entries=entries)
+
+
 def put(made: Made, offset: int, layout: str, value: object) -> Made:
     return lambda other: aero.changed(made(other), offset, layout, value)
 
@@ -130,6 +136,10 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
         of_aero(), of_aero(aero.tidx(aero.entry("a", [50], 200, 200))), {Risk.PART},
     ),
     "flags of a chunk.aero": (of_aero(), of_aero(shard={"flags": 0x12}), {Risk.METADATA}),
+    "a name that turns the text round.aero": (of_aero(), named("b\u202ea"), {Risk.NAME}),
+    "a name with a control character.aero": (of_aero(), named("b\x1b[2K"), {Risk.NAME}),
+    "a name that looks the same.aero": (of_aero(), named("\u0430"), {Risk.NAME, Risk.REMOVED}),
+    "another name.aero": (of_aero(), named("c"), {Risk.REMOVED}),
     "a key of a tensor.aero": (
         of_aero(),
         of_aero(entries=[aero.entry("a", [50], 0, 200, evil="x"), aero.entry("b", [50], 200, 200)]),

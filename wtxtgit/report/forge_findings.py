@@ -69,12 +69,13 @@ RISKS = {
     "unusual-change": ("A layer or tensor changed far more than similar ones.", _LOOK),
     "runs-code": ("Loading a checkpoint with pickle may run other code than before.", _LOOK),
     "repeated-name": ("Several tensors or members have one name.", _LOOK),
+    "misleading-name": ("A new name reads as another one, or as none.", _LOOK),
     "hidden-bytes": (
         "A file has new bytes that belong to no tensor or part.",
         "wtxtgit inspect --parts HEAD:PATH  # lists all pieces of the file with their offsets",
     ),
     "part-changed": ("A part of a file that is not a tensor changed.", _LOOK),
-    "metadata-changed": ("A template, tokenizer, vocabulary or architecture changed.", _LOOK),
+    "metadata-changed": ("Metadata changed that no save sets anew by itself.", _LOOK),
     "not-compared": (
         "Values, or encrypted parts, could not be read.",
         _READ,
@@ -116,6 +117,7 @@ _OF_FILES = frozenset(
         *(
             "runs-code",
             "repeated-name",
+            "misleading-name",
             "hidden-bytes",
             "part-changed",
             "metadata-changed",

@@ -43,6 +43,7 @@ class Risk(StrEnum):
     UNUSUAL = "unusual-change"
     CODE = "runs-code"
     REPEATED = "repeated-name"
+    NAME = "misleading-name"
     HIDDEN = "hidden-bytes"
     PART = "part-changed"
     METADATA = "metadata-changed"
@@ -315,6 +316,7 @@ LABELS = {
     Risk.UNUSUAL: "Unusual change",
     Risk.CODE: "Runs code",
     Risk.REPEATED: "Repeated name",
+    Risk.NAME: "Misleading name",
     Risk.HIDDEN: "Hidden bytes",
     Risk.PART: "Part changed",
     Risk.METADATA: "Metadata changed",
@@ -338,6 +340,7 @@ SEVERE = frozenset(
         Risk.NEGATED,
         Risk.CODE,
         Risk.REPEATED,
+        Risk.NAME,
         Risk.HIDDEN,
         Risk.SIGNER,
         Risk.CHAIN,

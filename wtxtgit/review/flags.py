@@ -26,6 +26,7 @@ from wtxtgit.report.diff import (
 )
 from wtxtgit.report.figures import extents
 from wtxtgit.report.review import Flag, LayerGroup, Risk
+from wtxtgit.review.names import misleading
 
 _NUMBER = re.compile(r"(?:^|(?<=[./]))[0-9]+(?=[./]|$)")
 _DIGITS = re.compile(r"[0-9]+")
@@ -159,6 +160,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     )
     removed = report.of(TensorStatus.REMOVED)
     yield from limited(Risk.REMOVED, ((t.name, "the tensor was removed") for t in removed))
+    yield from _renamed(report)
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
     yield from _single(report, groups)
     # Layers first: a tensor is flagged by itself only if its layer is not.
@@ -168,6 +170,19 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     yield from limited(
         Risk.UNUSUAL, ((one.name, _told(one, "other layers", with_name=False)) for one in tensors)
     )
+
+
+def _renamed(report: DiffReport) -> Iterator[Flag]:
+    """Yield a flag if tensors were renamed: who loads them by their old names finds none."""
+    renamed = report.of(TensorStatus.RENAMED)
+    if renamed:
+        named = [
+            f"{clipped(one.base_name or '', _MOST_PATH)} is {clipped(one.name, _MOST_PATH)} now"
+            for one in renamed[:_MOST_PATHS]
+        ]
+        more = len(renamed) - len(named)
+        told = f"{', '.join(named)}{f' and {more} more' if more else ''}"
+        yield Flag(Risk.REMOVED, f"{counted(len(renamed), 'tensor')} renamed: {told}")
 
 
 def _dead(report: DiffReport) -> Iterator[str]:
@@ -184,7 +199,7 @@ def _dead(report: DiffReport) -> Iterator[str]:
 
 
 _MOST_PATHS, _MOST_PATH = 3, 80
-"""How many paths of metadata a flag names, and the most characters of each."""
+"""How many paths of metadata, or renamed tensors, a flag names; the most characters of each."""
 
 
 def part_flags(report: DiffReport) -> Iterator[Flag]:
@@ -196,6 +211,7 @@ def part_flags(report: DiffReport) -> Iterator[Flag]:
     """
     yield from limited(Risk.CODE, ((None, one) for one in report.import_messages()), "name")
     yield from limited(Risk.REPEATED, ((None, one.message) for one in report.repeated), "name")
+    yield from limited(Risk.NAME, misleading(report), "name")
     hidden = (one for one in report.parts if one.name is None and one.status is TensorStatus.ADDED)
     yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
     changed = (
