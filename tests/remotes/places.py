@@ -42,6 +42,25 @@ def text(chunks: Sequence[bytes], path: bytes = b"m.safetensors") -> DetachedTex
     return DetachedText.of(path, map(named, chunks), sum(map(len, chunks)))
 
 
+class Told:
+    """A `Progress` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.expected = 0
+        self.files = 0
+
+    def __call__(self, count: int) -> None:
+        self.counts.append(count)
+
+    def expect(self, size: int | None, files: int = 0) -> None:
+        self.expected += size or 0
+        self.files += files
+
+    def finish_file(self) -> None:
+        self.files -= 1
+
+
 def pushed(store: Path, place: PackPlace, *texts: DetachedText) -> PayloadPushed:
     return push_payload(Store(store), place, texts)
 
@@ -177,6 +196,18 @@ class PlaceTests(ReadingTests):
     """Of places that packs are sent to as well."""
 
     tells_times = False
+    tells_bytes = False
+    """Whether it is known while a pack is sent how much of it was."""
+
+    def test_what_is_sent_is_told(self, place: PackPlace, tmp_path: Path) -> None:
+        store, told = Store(tmp_path / "store"), Told()
+        chunks = weights(256)
+        added(store, chunks)
+        done = push_payload(store, place, [text(chunks)], told)
+        assert sum(told.counts) == told.expected == done.nbytes
+        assert told.files == 0
+        if self.tells_bytes:
+            assert max(told.counts) < done.nbytes // 2
 
     def test_what_is_taken_away(self, place: PackPlace, packs: list[ChunkPack]) -> None:
         names = [pack.path.stem for pack in packs]

@@ -22,6 +22,7 @@ from tests.remotes.transfers import Remote, TransferTests
 from tests.store.chunks import added, weights
 from wtxtgit.errors import InputError, RemoteUnavailable, UsageError
 from wtxtgit.git import run
+from wtxtgit.io.progress import Progress
 from wtxtgit.remotes import lfs_batch
 from wtxtgit.remotes.payload import push as payload_push
 from wtxtgit.remotes.payload.detached_texts import DetachedText
@@ -91,6 +92,8 @@ class LfsBehind:
 
 
 class TestPlace(FileTests):
+    tells_bytes = True
+
     gives_parts = False
     is_dear = True
 
@@ -299,9 +302,9 @@ def test_two_push_at_once(own: Path, place: LfsPacks, repo: Repo) -> None:
     added(other, both)
 
     class Slow(LfsPacks):
-        def put(self, packs: Sequence[OutgoingPack]) -> None:
+        def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
             pushed(other.folder, place, text(both))
-            super().put(packs)
+            super().put(packs, progress)
 
     pushed(own, Slow(repo.repository, "origin"), text(OLD))
     assert len(place.packs()) == 2

@@ -83,6 +83,7 @@ class _FolderBehind:
 
 class TestAFolder(_FolderBehind, FileTests):
     tells_times = True
+    tells_bytes = True
 
     @pytest.fixture
     def place(self, writer: TargetPacks) -> TargetPacks:

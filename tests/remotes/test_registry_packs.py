@@ -98,6 +98,8 @@ class RegistryBehind:
 
 
 class TestARegistry(PlaceTests, SilenceTests, PushFaultTests):
+    tells_bytes = True
+
     @pytest.fixture
     def name(self, request: pytest.FixtureRequest) -> str:
         words = request.node.name.replace("_", "-").replace("[", "-").replace(" ", "-")

@@ -242,6 +242,12 @@ class TestWriting:
         assert urls.write_url("memory://out", lambda fd: _write(fd, CONTENT)) == len(CONTENT)
         assert fsspec.filesystem("memory").cat("/out") == CONTENT
 
+    def test_what_was_sent_is_told(self) -> None:
+        content, told = bytes(9 << 20), list[int]()
+        urls.write_url("memory://large", lambda fd: _write(fd, content), told.append)
+        assert sum(told) == len(content)
+        assert max(told) < len(content)
+
     def test_to_this_machine(self, tmp_path: Path) -> None:
         urls.write_url(f"file://{tmp_path}/out", lambda fd: _write(fd, CONTENT))
         assert (tmp_path / "out").read_bytes() == CONTENT

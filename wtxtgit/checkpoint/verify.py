@@ -27,7 +27,7 @@ from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
-from wtxtgit.io.progress import Progress, expect, finish_file
+from wtxtgit.io.progress import Portion, Progress, expect, finish_file
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import PAYLOAD_MISSING
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
@@ -176,16 +176,6 @@ def verify_data(
 ) -> FileVerdict:
     """Verify what was read of `name`; `checked` are findings on files of a set checked before."""
     path = public_name(name)
-    left = data.nbytes
-
-    def tell(count: int) -> None:
-        # Files of a set are counted when they are checked by themselves, and parity reads again.
-        nonlocal left
-        count = min(count, left)
-        left -= count
-        if progress is not None:
-            progress(count)
-
     if is_text(data):
         report = verify(
             data,
@@ -198,29 +188,29 @@ def verify_data(
             progress=progress,
         )
         return _text_verdict(path, report, asked)
-    if not is_bundle(data):
-        expect(progress, data.nbytes)
+    if is_bundle(data):
+        return _bundle_verdict(path, data, asked, progress)
+    # Files of a set are counted when they are checked by themselves, and parity reads again.
+    told = Portion(progress, data.nbytes)
     if data[: len(ledger.MAGIC)] == ledger.MAGIC:
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)
     # Texts, ledgers and deltas have magics that no container shares, so the order does not matter.
     elif is_delta(data):
         verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
-    elif is_bundle(data):
-        return _bundle_verdict(path, data, asked, progress)
     elif is_age(data):
         verdict = _encrypted_verdict(path, data, asked, threads)
     else:
         signers = tuple(key for key in asked.release_keys if isinstance(key, bytes))
         options = replace(
-            asked.reading, integrity_key=asked.hmac_key, public_keys=signers, progress=tell
+            asked.reading, integrity_key=asked.hmac_key, public_keys=signers, progress=told
         )
         findings = any_format.check(data, options, members(name, place, threads=threads), checked)
         verdict = _container_verdict(path, data, findings)
         if asked.strict:
             verdict = replace(verdict, errors=(*verdict.errors, *verdict.warnings), warnings=())
         verdict = _with_demands(asked, verdict)
-    tell(left)
+    told.finish()
     return verdict
 
 

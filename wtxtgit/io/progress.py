@@ -41,6 +41,28 @@ def finish_file(progress: Progress | None) -> None:
         progress.finish_file()
 
 
+class Portion:
+    """A `Progress` for work of `size` bytes, in so many more files; it is expected at once.
+
+    What counts more, since it reads some bytes again, is cut off; `finish` counts what is left.
+    """
+
+    def __init__(self, progress: Progress | None, size: int, files: int = 0) -> None:
+        expect(progress, size, files)
+        self._progress = progress
+        self._left = size
+
+    def __call__(self, count: int, /) -> None:
+        count = min(count, self._left)
+        self._left -= count
+        if self._progress is not None and count:
+            self._progress(count)
+
+    def finish(self) -> None:
+        """Count all that is left."""
+        self(self._left)
+
+
 how: Showing | None = None
 """How unrequested work is shown; only set by a program, never by the library itself."""
 

@@ -164,8 +164,10 @@ class _Url(_Files):
         return urls.read_url(self._at(stored.name))
 
     def put(self, file: Outgoing, replace: bool) -> None:
-        content = checked_pieces(file)
-        urls.write_url(self._at(file.name), lambda fd: write_all(fd, content))
+        # It is sent from a file, once that is complete.
+        content = checked_pieces(file._replace(progress=None))
+        url = self._at(file.name)
+        urls.write_url(url, lambda fd: write_all(fd, content), file.progress)
 
     def time(self, name: str) -> float | None:
         return urls.time_at(self._at(name))

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from wtxtgit.errors import InputError, RemoteRefused, UsageError, clipped
 from wtxtgit.io.files import shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import Meta
 from wtxtgit.trust.signing import SigningKey
@@ -30,11 +31,15 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Outgoing(NamedTuple):
-    """A file to deliver: `sha256`, in lower-case hex, is that of the whole `content`."""
+    """A file to deliver: `sha256`, in lower-case hex, is that of the whole `content`.
+
+    `progress` gets counts of bytes as they are sent, where the place can tell.
+    """
 
     name: str
     content: ByteView
     sha256: str
+    progress: Progress | None = None
 
 
 class StoredFile(NamedTuple):
@@ -172,7 +177,7 @@ def is_name(name: str) -> bool:
 def check_files(files: Sequence[Outgoing]) -> None:
     """Raise UsageError for names that are invalid or conflict, and for an invalid SHA-256."""
     names: set[str] = set()
-    for name, _, sha256 in files:
+    for name, _, sha256, _ in files:
         if check_name(name) in names:
             raise UsageError(f"{name} is given twice")
         if not _SHA256.fullmatch(sha256):
@@ -191,8 +196,16 @@ def folders_of(name: str) -> list[str]:
 def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
     """Yield the content; the last piece only if the whole content matches the SHA-256.
 
-    So a transfer with a stated length never completes with other content. Raises InputError.
+    So a transfer with a stated length never completes with other content. The file's `progress`
+    gets the size of each piece once it was taken. Raises InputError.
     """
+    for piece in _checked(file):
+        yield piece
+        if file.progress is not None:
+            file.progress(piece.nbytes)
+
+
+def _checked(file: Outgoing) -> Iterator[memoryview]:
     hasher, held = hashlib.sha256(), memoryview(b"")
     for piece in pieces(file.content):
         hasher.update(piece)
@@ -207,7 +220,7 @@ def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
 
 def check_content(file: Outgoing) -> None:
     """Raise InputError unless the content matches the SHA-256."""
-    for _ in checked_pieces(file):
+    for _ in _checked(file):
         pass
 
 

@@ -26,6 +26,7 @@ from wtxtgit.errors import (
     phrase,
 )
 from wtxtgit.io.files import replace_file, shown, view_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 
@@ -123,10 +124,11 @@ def local_path(url: str) -> Path | None:
         return Path(path) if _is_local(fs) else None
 
 
-def write_url(url: str, write: Callable[[int], None]) -> int:
+def write_url(url: str, write: Callable[[int], None], progress: Progress | None = None) -> int:
     """Call `write` with the descriptor of a temporary file, then store that at `url`.
 
-    Returns its size in bytes. Raises EnvironmentFailure if the store does not accept it.
+    `progress` gets counts of the bytes that are sent, if the store tells them. Returns the size in
+    bytes. Raises EnvironmentFailure if the store does not accept it.
     """
     with _failures(url, missing=RemoteRefused):
         fs, path = _opened(url)
@@ -140,7 +142,7 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
             with content.open("x+b") as file:
                 write(file.fileno())
             size = content.stat().st_size
-            _put_whole(fs, str(content), path)
+            _put_whole(fs, str(content), path, _callback(progress))
         # The previous file may be cached.
         fs.invalidate_cache()
         stored = _size(fs, path, url)
@@ -267,16 +269,27 @@ def _patient() -> dict[str, Any]:
     return {"client_kwargs": {"timeout": timeout}}
 
 
-def _put_whole(fs: Any, file: str, path: str) -> None:
+def _callback(progress: Progress | None) -> Any:
+    """Return what fsspec calls with the bytes that were just sent."""
+    from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+
+    if progress is None:
+        return DEFAULT_CALLBACK
+    told = Callback()
+    told.relative_update = progress
+    return told
+
+
+def _put_whole(fs: Any, file: str, path: str, callback: Any) -> None:
     """Store a local file; first under another name if the store would show part of it."""
     if not _WHOLE_STORES.isdisjoint(_protocols(fs)):
-        fs.put_file(file, path)
+        fs.put_file(file, path, callback=callback)
         return
     folder, _, name = path.rpartition("/")
     if folder:
         fs.makedirs(folder, exist_ok=True)
     part = f"{folder}/.{name}.part" if folder else f".{name}.part"
-    fs.put_file(file, part)
+    fs.put_file(file, part, callback=callback)
     fs.mv(part, path)
 
 

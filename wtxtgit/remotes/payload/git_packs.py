@@ -21,6 +21,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.transfer import PLAIN, PUSH, failure, transfer, words_of
 from wtxtgit.io import clock
 from wtxtgit.io.files import failures, replace_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, write_all
 from wtxtgit.remotes.payload.cut_packs import (
@@ -134,7 +135,8 @@ class GitPacks:
             finally:
                 arrived.drop(wanted)
 
-    def put(self, packs: Sequence[OutgoingPack]) -> None:
+    def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
+        """See `PackPlace`: git counts nothing for us."""
         small = [pack for pack in packs if pack.size <= CUT]
         self._push(
             {

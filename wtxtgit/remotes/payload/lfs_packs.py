@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from wtxtgit.errors import InputError
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.remotes.lfs_batch import LfsServer
 from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
@@ -52,9 +53,9 @@ class LfsPacks(GitPacks):
             return None
         return map(mapped, self._server.ranges(pack, spans))
 
-    def put(self, packs: Sequence[OutgoingPack]) -> None:
+    def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         self._server.upload([
-            Outgoing(f"{name}.pack", view_file(path), name) for name, path, _, _ in packs
+            Outgoing(f"{name}.pack", view_file(path), name, progress) for name, path, _, _ in packs
         ])  # fmt: skip
         self._push({
             file: content

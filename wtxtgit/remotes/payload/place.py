@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from wtxtgit.errors import InputError, RemoteRefused
 from wtxtgit.io.files import view_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, mapped, pieces
 from wtxtgit.io.workers import Workers
 from wtxtgit.remotes.target import (
@@ -87,8 +88,11 @@ class PackPlace(Protocol):
         the first part or at any.
         """
 
-    def put(self, packs: Sequence[OutgoingPack]) -> None:
-        """Store packs; each becomes visible when it is complete."""
+    def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
+        """Store packs; each becomes visible when it is complete.
+
+        `progress` gets counts of bytes as they are sent, where the place can tell.
+        """
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
         """Return those packs that no longer exist there, or have another size."""
@@ -202,10 +206,11 @@ class TargetPacks:
             return None
         return map(mapped, self._target.ranges(f"{name}.pack", spans))
 
-    def put(self, packs: Sequence[OutgoingPack]) -> None:
+    def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         for name, path, _, end in packs:
             # In this order: if the end is there, the pack is. Any other content would be damage.
-            self._target.put([Outgoing(f"{name}.pack", view_file(path), name)], replace=True)
+            pack = Outgoing(f"{name}.pack", view_file(path), name, progress)
+            self._target.put([pack], replace=True)
             self._target.put([outgoing(f"{name}.index", memoryview(end))], replace=True)
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused
 from wtxtgit.io.files import failures
-from wtxtgit.io.progress import Progress, expect, finish_file
+from wtxtgit.io.progress import Portion, Progress, finish_file
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.remotes.payload.detached_texts import DetachedText
@@ -157,13 +157,12 @@ class _Sender:
             return
         # A damaged pack with the same name is replaced.
         self._remove({pack.name for pack in ready} & self.damaged.keys())
-        expect(self._progress, sum(pack.size for pack in ready), len(ready))
-        self._remote.place.put(ready)
+        sent = Portion(self._progress, sum(pack.size for pack in ready), len(ready))
+        self._remote.place.put(ready, sent)
+        sent.finish()
         for pack in ready:
             self.packs.append(pack.name)
             self.nbytes += pack.size
-            if self._progress is not None:
-                self._progress(pack.size)
             finish_file(self._progress)
             pack.path.unlink()
 

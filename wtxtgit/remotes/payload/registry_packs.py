@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from wtxtgit.errors import InputError, RemoteRefused, UsageError
 from wtxtgit.io.files import shown, view_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.remotes.http import ranges, received
 from wtxtgit.remotes.oci import (
@@ -83,11 +84,11 @@ class RegistryPacks:
             )
             yield from map(mapped, parts)
 
-    def put(self, packs: Sequence[OutgoingPack]) -> None:
+    def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         with opened(self.label, self._where) as there:
             there.upload_config()
             for pack in packs:
-                content = Outgoing(f"{pack.name}.pack", view_file(pack.path), pack.name)
+                content = Outgoing(f"{pack.name}.pack", view_file(pack.path), pack.name, progress)
                 end = outgoing(f"{pack.name}.index", memoryview(pack.end))
                 there.upload(content)
                 there.upload(end)

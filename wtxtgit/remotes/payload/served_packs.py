@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import RemoteRefused
 from wtxtgit.git.credentials import Login
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import PIECE, Buffer, mapped
 from wtxtgit.remotes.http import GONE, HttpAnswer, at_most, client, failure, failures, ranges
 from wtxtgit.remotes.payload.place import (
@@ -109,7 +110,7 @@ class ServedPacks:
             )
             yield from map(mapped, parts)
 
-    def put(self, packs: Sequence[OutgoingPack]) -> None:
+    def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         raise self._read_only()
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
