@@ -228,6 +228,20 @@ class TestRisks:
         started(repo, old)
         assert risks(after(repo, old | {"b": old["a"]})) == set()
 
+    @pytest.mark.parametrize(
+        ("scale", "risk", "what"),
+        [(-0.5, Risk.NEGATED, "negated"), (1.5, Risk.NORM, "multiplied by 3")],
+    )
+    def test_a_quantised_tensor(self, scale: float, risk: Risk, what: str, repo: Repo) -> None:
+        """Of the only layer of a GGUF file, by the scales of its blocks."""
+        blocks = np.random.default_rng(0).integers(0, 256, (50, 18), np.uint8)
+        files = []
+        for one in (0.5, scale):
+            blocks[:, :2] = np.array([one], "<f2").view(np.uint8)
+            infos = [gguf_files.info("w", [1600], 0, gguf_files.Q4_0)]
+            files.append(gguf_files.gguf(infos=infos, data=gguf_files.padded(blocks.tobytes())))
+        assert flags(changed(repo, "a.gguf", *files)) == [(risk, f"all items were {what}")]
+
     def test_large_blobs(self, repo: Repo) -> None:
         started(repo)
         repo.git("config", "wtxtgit.maxBlob", "50k")

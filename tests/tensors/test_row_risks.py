@@ -14,7 +14,7 @@ from wtxtgit.report.diff import Numbers, ValueRisk
 from wtxtgit.tensors import row_risks
 from wtxtgit.tensors.compare import compare_numbers
 from wtxtgit.tensors.numbers import BLOCK
-from wtxtgit.tensors.quantised import scale_states
+from wtxtgit.tensors.quantised import _DECODED, _SCALES, scale_states
 from wtxtgit.tensors.row_risks import row_states
 
 Array = NDArray[Any]
@@ -133,13 +133,55 @@ class TestQuantised:
         return made
 
     def test_scales(self, blocks: Array) -> None:
-        assert self.told(blocks, self.scaled(blocks, 0.25)) == {}
+        half = {"outlier-norm": "all items were multiplied by 0.5"}
+        assert self.told(blocks, self.scaled(blocks, 0.25)) == half
+        assert self.told(blocks, self.scaled(blocks, -0.5)) == {"negated": "all items were negated"}
+        assert self.told(blocks, self.scaled(blocks, 1.5, slice(0, 9))) == {
+            "outlier-norm": "in 9 of 50 blocks only the scales changed, by factors from 3 to 3"
+        }
         assert self.told(blocks, self.scaled(blocks, 0.0)) == {"all-zero": "all items became 0"}
         few = slice(3, 5)
         nan, inf = (self.scaled(blocks, value, few) for value in (np.nan, np.inf))
         assert self.told(blocks, nan) == {"new-nan": "2 blocks of 50 became NaN"}
         assert self.told(blocks, inf) == {"new-inf": "2 blocks of 50 became Inf"}
         assert self.told(nan, nan) == {}
+
+    def test_scales_that_are_no_numbers_of_their_own(self, blocks: Array) -> None:
+        """Both scales of a type whose numbers are not decoded."""
+        made = np.random.default_rng(0).integers(0, 256, (50, 144), np.uint8)
+        made[:, :4] = np.array([0.5, 0.25], "<f2").view(np.uint8)
+        other = made.copy()
+        other[:, :4] = np.array([-1.5, -0.75], "<f2").view(np.uint8)
+        assert self.told(made, other, "Q4_K") == {"negated": "all items were multiplied by -3"}
+        other[:, 100] ^= 1
+        assert self.told(made, other, "Q4_K") == {
+            "negated": "the scales point the other way: cosine -1.000000"
+        }
+
+    def test_numbers_that_were_negated_without_the_scales(self) -> None:
+        made = np.random.default_rng(0).integers(0, 256, (50, 34), np.uint8)
+        # It has no negation.
+        made[made == 128] = 1
+        made[:, :2] = np.array([0.5], "<f2").view(np.uint8)
+        other = made.copy()
+        other[:, 2:] = (-made[:, 2:].view(np.int8)).view(np.uint8)
+        assert self.told(made, other, "Q8_0") == {"negated": "all items were negated"}
+        other[0, 2:] = made[0, 2:]
+        (message,) = self.told(made, other, "Q8_0").values()
+        assert message.startswith("the items point the other way: cosine -0.9")
+
+    @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+    def test_numbers_are_those_of_ggml(self, name: str) -> None:
+        """Against ggml's own code in Python."""
+        gguf = pytest.importorskip("gguf")
+        size = _SCALES[name][0]
+        made = np.random.default_rng(0).integers(0, 256, (50, size), np.uint8)
+        made[:, :2] = np.array([0.5], "<f2").view(np.uint8)
+        if name.endswith("1"):
+            made[:, 2:4] = np.array([0.25], "<f2").view(np.uint8)
+        kind = gguf.GGMLQuantizationType[name]
+        wanted = gguf.quants.dequantize(made, kind)
+        assert np.array_equal(_DECODED[name](made), wanted)
 
     def test_what_has_no_scales_that_we_know(self, blocks: Array) -> None:
         assert self.told(blocks, blocks * 0, "int4") == {"all-zero": "all items became 0"}

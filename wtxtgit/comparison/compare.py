@@ -34,7 +34,6 @@ from wtxtgit.report.diff import (
 from wtxtgit.report.figures import apart
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
-from wtxtgit.tensors.quantised import scale_states
 from wtxtgit.tensors.row_risks import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
@@ -436,6 +435,8 @@ class _Diff:
         # Packed dtypes: only the format knows what their bytes mean.
         if self._is_same(a, b):
             return None, None
+        from wtxtgit.tensors.quantised import scale_states  # few files have packed tensors
+
         # Without an element it is not known which bytes make up an item.
         if a.nbytes != b.nbytes:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"

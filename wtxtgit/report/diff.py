@@ -57,6 +57,8 @@ OPPOSITE = -0.9
 """With this cosine or a smaller one, a tensor's values point the other way."""
 _NEARLY = 1e-9
 """How far a cosine and a relative change may be from those of a negation, by rounding."""
+_ROUNDED = 2**-9
+"""How much quotients of two f16 may differ, relatively, by rounding."""
 _EQUAL = 1e-14
 """A standard deviation up to this share of the mean may be nothing but rounding."""
 
@@ -115,7 +117,10 @@ def _became(new_nan: int, new_inf: int, total: int, what: str) -> Iterator[Conce
 class ScaleStates:
     """Blocks of packed numbers whose scales became NaN or infinite, and blocks that are 0.
 
-    For types whose scales are not known, a block is one byte.
+    For types whose scales are not known, a block is one byte. In `scaled` of the `changed` blocks
+    only scales changed, by `factors` from the least to the largest, if these can be told. `cosine`
+    and `times` (the norm after divided by that before) are those of the items if `has_items`,
+    otherwise of the scales; both None if they are not known.
     """
 
     blocks: int
@@ -123,11 +128,45 @@ class ScaleStates:
     new_inf: int
     zero_before: int
     zero_after: int
+    changed: int = 0
+    scaled: int = 0
+    factors: tuple[float, float] | None = None
+    cosine: float | None = None
+    times: float | None = None
+    has_items: bool = False
 
     def concerns(self) -> Iterator[Concern]:
         yield from _became(self.new_nan, self.new_inf, self.blocks, "block")
-        if self.zero_after == self.blocks > self.zero_before:
-            yield Concern(ValueRisk.ZERO, "all items became 0")
+        if self.zero_after == self.blocks:
+            if self.zero_before < self.blocks:
+                yield Concern(ValueRisk.ZERO, "all items became 0")
+            return
+        if self.factors is not None and 2 * self.scaled >= self.changed:
+            yield self._scaled(*self.factors)
+            return
+        what = "items" if self.has_items else "scales"
+        if self.cosine is None or self.times is None:
+            return
+        apart = max(abs(self.cosine + 1), abs(self.times - 1))
+        if self.has_items and apart <= _NEARLY:
+            yield Concern(ValueRisk.NEGATED, "all items were negated")
+        elif self.cosine <= OPPOSITE:
+            message = f"the {what} point the other way: cosine {self.cosine:.6f}"
+            yield Concern(ValueRisk.NEGATED, message)
+        if not 1 / OUTLIER < self.times < OUTLIER:
+            message = f"the norm of the {what} became {self.times:.3g} times its old value"
+            yield Concern(ValueRisk.NORM, message)
+
+    def _scaled(self, least: float, most: float) -> Concern:
+        risk = ValueRisk.NEGATED if least < 0 else ValueRisk.NORM
+        if self.scaled == self.blocks and most - least <= _ROUNDED * max(abs(least), abs(most)):
+            by = (least + most) / 2
+            if abs(by + 1) <= _ROUNDED:
+                return Concern(risk, "all items were negated")
+            return Concern(risk, f"all items were multiplied by {by:.3g}")
+        which = f"{self.scaled:,} of {counted(self.blocks, 'block')}"
+        factors = f"{least:.3g} to {most:.3g}"
+        return Concern(risk, f"in {which} only the scales changed, by factors from {factors}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,23 @@
 """What became of a quantised tensor, so far as the scales of its blocks show it.
 
 A block of ggml's quantised types has one or two scales, and all its numbers are multiples of them:
-if a scale is NaN or infinite, so are the numbers, and if all scales are 0, so are the numbers.
+if a scale is NaN or infinite, so are the numbers, and if all scales are 0, so are the numbers. If
+all scales are multiplied by a factor, so are the numbers. The types with the simplest blocks are
+compared by their numbers, too.
 https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.model.tensor import Tensor
 from wtxtgit.report.diff import ScaleStates
-from wtxtgit.tensors.numbers import BLOCK
+from wtxtgit.tensors.numbers import BLOCK, F8
 from wtxtgit.tensors.tensor_bytes import aligned
 
 _SCALES = {
@@ -40,6 +45,9 @@ _SCALES = {
     "TQ2_0": (66, "<f2", (64,)),
 }
 _Blocks = NDArray[np.bool_]
+_Bytes = NDArray[np.uint8]
+_NORMAL = 2**-14
+"""The least f16 of full precision."""
 _ANY: tuple[int, str, tuple[int, ...]] = (1, "", ())
 """For other packed items it is only meaningful whether all bytes are 0."""
 
@@ -51,6 +59,7 @@ def scale_states(a: Tensor, b: Tensor) -> ScaleStates:
         size, dtype, places = _ANY
     step = BLOCK // size * size
     blocks = new_nan = new_inf = zero_before = zero_after = 0
+    changes = _ScaleChanges(b.dtype, size, dtype, places)
     for raws in aligned(a, size, b, size, step):
         nan, inf, zero = zip(*(_state(raw, size, dtype, places) for raw in raws), strict=True)
         blocks += len(raws[1]) // size
@@ -58,7 +67,118 @@ def scale_states(a: Tensor, b: Tensor) -> ScaleStates:
         new_inf += int(np.count_nonzero(inf[1] & ~inf[0]))
         zero_before += int(np.count_nonzero(zero[0]))
         zero_after += int(np.count_nonzero(zero[1]))
-    return ScaleStates(blocks, new_nan, new_inf, zero_before, zero_after)
+        if places:
+            changes.add(*raws)
+    return ScaleStates(
+        blocks, new_nan, new_inf, zero_before, zero_after, *changes.result(), b.dtype in _DECODED
+    )
+
+
+class _ScaleChanges:
+    """Sums over all blocks of a type whose scales are known."""
+
+    def __init__(self, name: str, size: int, dtype: str, places: tuple[int, ...]) -> None:
+        self._decode = _DECODED.get(name)
+        self._size, self._dtype, self._places = size, dtype, places
+        width = np.dtype(dtype).itemsize if places else 0
+        of_scales = [at + n for at in places for n in range(width)]
+        self._rest = np.setdiff1d(np.arange(size), of_scales)
+        self._changed = self._scaled = 0
+        self._factors: list[float] = []
+        self._before = self._after = self._both = 0.0
+
+    def add(self, raw_a: memoryview, raw_b: memoryview) -> None:
+        a, b = (np.frombuffer(raw, np.uint8).reshape(-1, self._size) for raw in (raw_a, raw_b))
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            scales = self._scales(a), self._scales(b)
+            self._count(a, b, *scales)
+            finite = np.isfinite(scales[0]).all(axis=1) & np.isfinite(scales[1]).all(axis=1)
+            x, y = scales if self._decode is None else (self._decode(a), self._decode(b))
+            x, y = x[finite], y[finite]
+            self._before += float(np.einsum("ij,ij->", x, x))
+            self._after += float(np.einsum("ij,ij->", y, y))
+            self._both += float(np.einsum("ij,ij->", x, y))
+
+    def _scales(self, packed: _Bytes) -> F8:
+        return np.stack([_field(packed, at, self._dtype) for at in self._places], axis=1)
+
+    def _count(self, a: _Bytes, b: _Bytes, before: F8, after: F8) -> None:
+        """Count changed blocks, and those in which only the scales changed, with their factors."""
+        changed = (a != b).any(axis=1)
+        scaled = changed & (a[:, self._rest] == b[:, self._rest]).all(axis=1)
+        self._changed += int(np.count_nonzero(changed))
+        self._scaled += int(np.count_nonzero(scaled))
+        # The quotients of smaller numbers are imprecise.
+        told = scaled[:, None] & (np.abs(before) >= _NORMAL) & (np.abs(after) >= _NORMAL)
+        factors = (after / before)[told & np.isfinite(before) & np.isfinite(after)]
+        if len(factors):
+            seen = [*self._factors, float(factors.min()), float(factors.max())]
+            self._factors = [min(seen), max(seen)]
+
+    def result(
+        self,
+    ) -> tuple[int, int, tuple[float, float] | None, float | None, float | None]:
+        factors = (self._factors[0], self._factors[1]) if self._factors else None
+        cosine = times = None
+        if self._before and self._after:
+            norms = sqrt(self._before), sqrt(self._after)
+            cosine = self._both / norms[0] / norms[1]
+            times = norms[1] / norms[0]
+        return self._changed, self._scaled, factors, cosine, times
+
+
+def _field(packed: _Bytes, at: int, dtype: str) -> F8:
+    width = np.dtype(dtype).itemsize
+    field = np.ascontiguousarray(packed[:, at : at + width]).view(dtype)[:, 0]
+    values: F8 = field.astype(np.float64)
+    return values
+
+
+def _nibbles(packed: _Bytes, at: int) -> F8:
+    """Return 32 numbers of four bits each, from 16 bytes: first the lower halves."""
+    halves = packed[:, at : at + 16]
+    numbers: F8 = np.concatenate((halves & 15, halves >> 4), axis=1).astype(np.float64)
+    return numbers
+
+
+def _fifth_bits(packed: _Bytes, at: int) -> F8:
+    """Return 32 numbers that are 0 or 16, from 4 bytes."""
+    bits = np.unpackbits(packed[:, at : at + 4], axis=1, bitorder="little")
+    return bits.astype(np.float64) * 16
+
+
+def _scale(packed: _Bytes, at: int = 0) -> F8:
+    return _field(packed, at, "<f2")[:, None]
+
+
+def _q8_0(packed: _Bytes) -> F8:
+    return np.ascontiguousarray(packed[:, 2:]).view(np.int8).astype(np.float64) * _scale(packed)
+
+
+def _q4_0(packed: _Bytes) -> F8:
+    return (_nibbles(packed, 2) - 8) * _scale(packed)
+
+
+def _q4_1(packed: _Bytes) -> F8:
+    return _nibbles(packed, 4) * _scale(packed) + _scale(packed, 2)
+
+
+def _q5_0(packed: _Bytes) -> F8:
+    return (_nibbles(packed, 6) + _fifth_bits(packed, 2) - 16) * _scale(packed)
+
+
+def _q5_1(packed: _Bytes) -> F8:
+    return (_nibbles(packed, 8) + _fifth_bits(packed, 4)) * _scale(packed) + _scale(packed, 2)
+
+
+_DECODED: dict[str, Callable[[_Bytes], F8]] = {
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+}
+"""The numbers of blocks, a row for each block; their order in it is that of ggml."""
 
 
 def _state(
