@@ -168,6 +168,13 @@ def export_without_git_lfs(world: World) -> Words:
     return ["migrate", "export", "--to-lfs"]
 
 
+def export_with_hooks(world: World) -> Words:
+    """git-lfs sets up its filter, and then says how to merge its hooks with those here."""
+    imported(world)
+    assert world.said("install", "--local", "--hooks")[0] == 0
+    return ["migrate", "export", "--to-lfs"]
+
+
 def export_that_a_line_of_lfs_matches(world: World) -> Words:
     cloned(world)
     assert world.said("track", "*.npz")[0] == 0
@@ -227,6 +234,7 @@ FOLLOWED = [
     ),
     ("mv -i -- {} {}.damaged, then git lfs fetch --all", Row(damaged_object)),
     ("git lfs install", Row(export_without_git_lfs)),
+    ("git lfs install", Row(export_with_hooks, ends=(2,))),
     (
         "--to-lfs turns the files into git-lfs pointers",
         Row(export_that_a_line_of_lfs_matches, OPTION),
