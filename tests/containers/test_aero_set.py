@@ -262,6 +262,7 @@ def test_version_0_2_and_keys_for_remote_readers() -> None:
     assert (verdict.errors, verdict.warnings) == ([], [])
     told = describe(files).metadata
     assert (told["version"], told["base_url"]) == ("0.2", "https://example.com/model")
+    assert told["further"] == {"cache": {"enabled": True}}
 
 
 @pytest.mark.parametrize("path", ["p0.aero", "index.aero"])

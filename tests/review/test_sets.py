@@ -78,6 +78,18 @@ def test_what_is_no_tensor_of_a_shard(sharded: Repo) -> None:
     assert statuses(found[INDEX]) == {"a": "same", "b": "changed"}
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_further_values_of_the_index(sharded: Repo, *, others: bool) -> None:
+    weight_map = {"a": "part1.safetensors", "b": "part2.safetensors"}
+    sharded.write(INDEX, json.dumps({"weight_map": weight_map, "auto_map": "x.py"}))
+    if others:
+        shard(sharded, TWO, b=B * np.float32(2))
+    committed(sharded, "topic")
+    flags = by_path(reviewed(sharded))[INDEX].flags
+    (message,) = (flag.message for flag in flags if flag.risk is Risk.METADATA)
+    assert message == "1 value: added /further/auto_map"
+
+
 def test_shards_are_cut_anew(sharded: Repo) -> None:
     sharded.git("rm", "-q", TWO)
     shard(sharded, THREE, b=B)

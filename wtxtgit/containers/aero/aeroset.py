@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from operator import attrgetter
 
@@ -51,6 +51,8 @@ NO_PART = "its shard is in no part"
 
 _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_KEYS = frozenset({"format", "model", "parts", "global_tidx", "base_url"})
+"""The keys of an index that are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class AeroSet(FileSet):
     open_member: OpenMember
     listing: ListingBudget
     base_url: str | None = None
+    further: dict[str, object] = field(default_factory=dict)
+    """Values of the index under keys that nobody specified."""
 
     def describe(self, options: ReadOptions) -> Description:
         """List the tensors of the index, with their bytes in the parts.
@@ -115,6 +119,8 @@ class AeroSet(FileSet):
         }
         if self.base_url is not None:
             metadata["base_url"] = self.base_url
+        if self.further:
+            metadata["further"] = self.further
         return Description(
             FORMAT, tensors, metadata, tags=tags, untold=untold, size=size, unlisted=tuple(beside)
         )
@@ -249,7 +255,8 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     about = model if isinstance(model, dict) else {}
     url = value.get("base_url")
     base_url = url if isinstance(url, str) and url and json_text.is_text(url) else None
-    return AeroSet(version, about, members, index, homes, open_member, listing, base_url)
+    further = {key: item for key, item in value.items() if key not in _KEYS}
+    return AeroSet(version, about, members, index, homes, open_member, listing, base_url, further)
 
 
 def _version(value: object) -> tuple[int, int]:

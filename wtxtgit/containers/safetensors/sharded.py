@@ -8,7 +8,7 @@ models".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import ListingBudget, fail, quoted
@@ -36,6 +36,10 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 FORMAT = "safetensors-index"
 
 
+_KEYS = frozenset({"metadata", "weight_map"})
+"""The keys of an index."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardedModel(FileSet):
     """An index that was read; `open_member` opens its files when they are needed.
@@ -47,6 +51,8 @@ class ShardedModel(FileSet):
     metadata: object
     open_member: OpenMember
     listing: ListingBudget
+    further: dict[str, object] = field(default_factory=dict)
+    """Values of the index under keys that nobody specified."""
 
     def describe(self, options: ReadOptions) -> Description:
         """Return all tensors of all files, in the order of the index.
@@ -72,10 +78,11 @@ class ShardedModel(FileSet):
             tags.append(inner.tags)
             untold |= dict.fromkeys(inner.untold)
         common, at_odds = merged_tags(tags)
+        further = {"further": self.further} if self.further else {}
         return Description(
             FORMAT,
             tuple(tensors[name] for name in self.weight_map),
-            {"metadata": self.metadata, "files": list(self._by_file())},
+            {"metadata": self.metadata, "files": list(self._by_file())} | further,
             tags=common,
             untold=(*untold, *at_odds, *self._untold()),
             size=size,
@@ -204,7 +211,8 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
     files = len(set(weight_map.values()))
     if files > MAX_SET_FILES:
         fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")
-    return ShardedModel(weight_map, value.get("metadata"), open_member, listing)
+    further = {key: item for key, item in value.items() if key not in _KEYS}
+    return ShardedModel(weight_map, value.get("metadata"), open_member, listing, further)
 
 
 def _missing(name: str, file: str) -> str:
