@@ -8,8 +8,15 @@ import pytest
 
 from tests.data import fixture, golden, one_of_each
 from tests.io.copies import windowed
-from wtxtgit.containers.any_format import check, describe, identify, read, split, tensors
-from wtxtgit.containers.registry import by_name
+from wtxtgit.containers.any_format import (
+    check,
+    describe,
+    identify,
+    read,
+    resealer,
+    split,
+    tensors,
+)
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, PlacedEntry, ReadOptions
@@ -44,10 +51,9 @@ def cut(data: ByteView) -> object:
 
 def resealed(data: ByteView) -> object:
     """The file, written again by its format's own writer."""
-    known = by_name(identify(data) or "")
-    if known is None or known.reseal is None:
+    found = resealer(data)
+    if found is None:
         return None
-    found = known.reseal()
     try:
         container = read(data)
         entries = found.entries(container, OPTIONS)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.containers import json_text, ranges
 from wtxtgit.containers.cursor import ListingBudget, quoted
-from wtxtgit.containers.format import Container, FileSet, Format, OpenMember, WholeFiles
+from wtxtgit.containers.format import Container, FileSet, Format, OpenMember, Resealer, WholeFiles
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
     FORMATS,
@@ -297,6 +297,17 @@ def read(data: ByteView) -> Container:
     if known is None:
         raise FormatError(_why_whole(data), offset=0, field="magic")
     return known.read().read(data)
+
+
+def resealer(data: ByteView) -> Resealer | None:
+    """Return what takes a file apart and puts it together again, None if nothing does."""
+    known = detected(data)
+    if known is None:
+        known = stored_whole(data)
+        chosen = None if known is None else known.reseal_whole
+    else:
+        chosen = known.reseal
+    return None if chosen is None else chosen()
 
 
 def _read_set(data: ByteView, open_member: OpenMember) -> FileSet | None:

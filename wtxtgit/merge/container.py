@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wtxtgit.containers import registry
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.budget import most_decoded
 from wtxtgit.containers.format import Resealer, ValueRules
 from wtxtgit.errors import FormatError
@@ -94,16 +94,13 @@ class Merger:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
         # The depth is checked before anything is opened: files may be nested without end.
-        known = registry.detected(ours)
-        chosen = None if known is None else known.reseal
-        if known is None and (known := registry.stored_whole(ours)) is not None:
-            chosen = known.reseal_whole
-        if known is None or chosen is None or depth > _MAX_DEPTH:
+        known = registry.detected(ours) or registry.stored_whole(ours)
+        resealer = any_format.resealer(ours)
+        if known is None or resealer is None or depth > _MAX_DEPTH:
             what = "files in unknown formats" if known is None else f"{known.name} files"
             reason = f"{what} can't be merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
 
-        resealer = chosen()
         try:
             return EntryMerge(
                 self,
