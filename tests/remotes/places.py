@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.kit.told import Told
 from tests.remotes.servers import Fault, Front
 from tests.store.chunks import added, named, trained, weights
 from wtxtgit.errors import InputError, RemoteUnavailable
@@ -40,25 +41,6 @@ class Behind(Protocol):
 
 def text(chunks: Sequence[bytes], path: bytes = b"m.safetensors") -> DetachedText:
     return DetachedText.of(path, map(named, chunks), sum(map(len, chunks)))
-
-
-class Told:
-    """A `Progress` that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.counts: list[int] = []
-        self.expected = 0
-        self.files = 0
-
-    def __call__(self, count: int) -> None:
-        self.counts.append(count)
-
-    def expect(self, size: int | None, files: int = 0) -> None:
-        self.expected += size or 0
-        self.files += files
-
-    def finish_file(self) -> None:
-        self.files -= 1
 
 
 def pushed(store: Path, place: PackPlace, *texts: DetachedText) -> PayloadPushed:

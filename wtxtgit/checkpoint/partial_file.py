@@ -17,19 +17,25 @@ from wtxtgit.checkpoint.restore import TEXT_ENDING
 from wtxtgit.containers.budget import LIMIT_KEY, most_decoded
 from wtxtgit.errors import CheckError, UsageError
 from wtxtgit.io.files import write_output
-from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces, write_all
+from wtxtgit.io.progress import Progress, expect
+from wtxtgit.io.view import PIECE, Buffer, ByteView, counted, pieces, write_all
 from wtxtgit.model.tensor import Decoding, ReadOptions
 from wtxtgit.text.recovery.pieces import ArrayPieces
 from wtxtgit.text.recovery.rebuilding import PartialText
 
 
 def write_partial(
-    done: RecoveredText, out: Path, source: str, limit: Decoding | None = None
+    done: RecoveredText,
+    out: Path,
+    source: str,
+    limit: Decoding | None = None,
+    progress: Progress | None = None,
 ) -> TextRecovery:
     """Write the file of a text with zeros for what is lost; returns the report with their ranges.
 
-    Raises CheckError if the text's layout is unknown, or if there would be more zeros than a file
-    of its size may decode to (`containers/budget.py`), and UsageError if the output is a text.
+    `progress` gets counts of bytes that were written. Raises CheckError if the text's layout is
+    unknown, or if there would be more zeros than a file of its size may decode to
+    (`containers/budget.py`), and UsageError if the output is a text.
     """
     refuse_itself(out, source)
     if out.suffix == TEXT_ENDING:
@@ -49,7 +55,9 @@ def write_partial(
             f"limit of {most}",
             hint=f"git config {LIMIT_KEY} SIZE allows more",
         )
-    write_output(out, lambda descriptor: write_all(descriptor, _written(_each(whole))))
+    expect(progress, sum(part.nbytes for part in _each(whole)))
+    content = counted(_written(_each(whole)), progress)
+    write_output(out, lambda descriptor: write_all(descriptor, content))
     return replace(done.report, lost=_lost_ranges(_each(whole)))
 
 

@@ -23,9 +23,9 @@ from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError, WtxtgitError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
-from wtxtgit.io.progress import Progress, expect
+from wtxtgit.io.progress import Portion, Progress, expect
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import Buffer, ByteView, Pages, mapped, pieces, same_bytes, write_all
+from wtxtgit.io.view import Buffer, ByteView, Pages, counted, mapped, pieces, same_bytes, write_all
 from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
@@ -122,9 +122,9 @@ def recover_text(
 ) -> RecoveredText:
     """Recover the text `data`, which `target` names.
 
-    `given` are files, URLs and revisions to search first. `progress` gets counts of bytes that were
-    read of the text, and of those that were verified of what it became. Raises InputError if no
-    line of a text is left.
+    `given` are files, URLs and revisions to search first. `progress` gets counts of bytes of the
+    text that were decoded, of what it became, and of what was verified of that. Raises InputError
+    if no line of a text is left.
     """
     plain, changes = undone(data)
     at_hand = partial(other_copies.places, target, tuple(given), threads)
@@ -211,18 +211,19 @@ def _recovered(
         whole, notes = ledgers.mended(bytes(plain))
         parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
-    expect(progress, plain.nbytes)
+    decoded, made = (Portion(progress, plain.nbytes) for _ in range(2))
+    known = _sealed(target) | _finalized(target)
     try:
-        recovery = recover_plain(plain, changes, heal, _sealed(target) | _finalized(target))
+        recovery = recover_plain(plain, changes, heal, known, decoded)
     except TextError as error:
         # In the output of a compressor no line can be found.
         why = str(error) if error.kind != "syntax" else f"{error}; {start_of(data)}"
         raise InputError(f"{opener.shown_name(target)}: {why}") from None
-    if progress is not None:
-        progress(plain.nbytes)
+    decoded.finish()
     text = verified = None
     if (snapshot := recovery.snapshot) is not None:
-        text = spooled(_giving_up(data, text_of(snapshot)))
+        text = spooled(_giving_up(data, counted(text_of(snapshot), made)))
+        made.finish()
         if not is_detached(plain):
             # The text contains everything: very many arrays should not be in memory twice.
             recovery.snapshot = snapshot = None
@@ -232,6 +233,7 @@ def _recovered(
             text = None
         elif snapshot is not None:
             text, verified = _detached(target, snapshot, threads) or (text, verified)
+    made.finish()
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
@@ -402,10 +404,13 @@ def _chunk_fate(slot: Slot, chunk_size: int, row: int | None) -> ChunkFate:
     return ChunkFate(slot.ix, slot.state, start, end, rows, slot.source)
 
 
-def write_whole(done: RecoveredText, out: Path, source: str) -> None:
+def write_whole(
+    done: RecoveredText, out: Path, source: str, progress: Progress | None = None
+) -> None:
     """Write a whole text to `out`: as text if its name ends so, else as its file.
 
-    Raises CheckError if the text is not whole, UsageError if `out` is the damaged file itself.
+    `progress` gets counts of bytes that were written. Raises CheckError if the text is not whole,
+    UsageError if `out` is the damaged file itself.
     """
     opener.refuse_itself(out, source)
     if done.text is None:
@@ -414,7 +419,9 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
             hint=PARTIAL,
         )
     if out.suffix == TEXT_ENDING or done.verified is None:
-        text = done.text
-        write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
+        expect(progress, done.text.nbytes)
+        content = counted(pieces(done.text), progress)
+        write_output(out, lambda descriptor: write_all(descriptor, content))
     else:
-        restore_verified(done.text, done.verified, opener.shown_name(str(source)), out)
+        name = opener.shown_name(str(source))
+        restore_verified(done.text, done.verified, name, out, progress=progress)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_output
-from wtxtgit.io.progress import Progress, expect
-from wtxtgit.io.view import ByteView, view_of, write_all
+from wtxtgit.io.progress import Portion, Progress, expect
+from wtxtgit.io.view import ByteView, counted, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
@@ -109,7 +109,7 @@ def recover(
 ) -> Recovery:
     """Mend the FOLD file at `path` by its parity and index, into `out` (which may be `path`).
 
-    `progress` gets the file's bytes, first when it is mended and again when that is proved. Raises
+    `progress` gets counts of the file's bytes: as it is mended, written and checked. Raises
     InputError for other files, CheckError if a chunk can't be mended or anything else is invalid;
     then nothing is written.
     """
@@ -118,28 +118,28 @@ def recover(
     if known is None or known.parity is None:
         names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
         raise InputError(f"{shown(path)}: not a {names} file, and no other format has parity")
-    expect(progress, 2 * data.nbytes)
+    read, written, checked = (Portion(progress, data.nbytes) for _ in range(3))
     with named(path):
-        pieces, mended, lost = known.parity().repair(data, options)
-    if progress is not None:
-        progress(data.nbytes)
+        pieces, mended, lost = known.parity().repair(data, replace(options, progress=read))
+    read.finish()
+    checking = replace(options, progress=checked)
     # All or nothing: a partly mended file would look like a whole one.
     for name in lost:
         raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
     if not mended:
-        for problem in any_format.check(data, options).errors:
+        for problem in any_format.check(data, checking).errors:
             raise CheckError(
                 f"{shown(path)}: no chunk needs mending, but the file is not valid: {problem}",
                 hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
             )
 
     def write(descriptor: int) -> None:
-        write_all(descriptor, pieces)
-        refuse_errors(shown(out), view_of(descriptor), options)
+        write_all(descriptor, counted(pieces, written))
+        refuse_errors(shown(out), view_of(descriptor), checking)
 
     # With nothing to mend and no other output the file is left alone, with its times.
     if mended or out != path:
         (replace_file if out == path else write_output)(out, write)
-    if progress is not None:
-        progress(data.nbytes)
+    written.finish()
+    checked.finish()
     return Recovery(str(out), tuple(mended))

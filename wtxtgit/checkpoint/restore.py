@@ -20,8 +20,8 @@ from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
 from wtxtgit.io.files import write_output
-from wtxtgit.io.progress import Progress
-from wtxtgit.io.view import Buffer, ByteView, write_all
+from wtxtgit.io.progress import Progress, expect
+from wtxtgit.io.view import Buffer, ByteView, counted, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
 from wtxtgit.text.grammar import is_text
@@ -86,17 +86,19 @@ def restore_verified(
     *,
     write: Callable[[Iterable[Buffer]], None] | None = None,
     threads: int | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Restore a text that `report` says is valid; messages call it `name`.
 
-    Otherwise as `restore`.
+    `progress` gets counts of bytes that were written. Otherwise as `restore`.
     """
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
         restore_native(weights_of(text, report, threads=threads), name, out)
         return
-    pieces = file_pieces(text, report.index, layout, threads=threads)
+    expect(progress, layout.size)
+    pieces = counted(file_pieces(text, report.index, layout, threads=threads), progress)
     if out is not None:
         write_output(out, lambda fd: write_all(fd, pieces))
     elif write is not None:

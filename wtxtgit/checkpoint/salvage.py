@@ -6,7 +6,7 @@ there, and this is reported: most formats have no hashes. The damaged file is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.salvage import lost
 from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.io.files import named, shown, write_output
-from wtxtgit.io.progress import Progress, expect
-from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
+from wtxtgit.io.progress import Portion, Progress, expect
+from wtxtgit.io.view import Buffer, ByteView, counted, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
@@ -98,8 +98,20 @@ def is_container(data: ByteView) -> bool:
     return known is not None and known.salvage is not None
 
 
-def salvage(target: str, data: ByteView, options: ReadOptions) -> SalvagedContainer:
-    """Find what the container `data`, which `target` names, still has; raises nothing."""
+def salvage(
+    target: str, data: ByteView, options: ReadOptions, progress: Progress | None = None
+) -> SalvagedContainer:
+    """Find what the container `data`, which `target` names, still has; raises nothing.
+
+    `progress` gets counts of the file's bytes.
+    """
+    told = Portion(progress, data.nbytes)
+    done = _salvaged(target, data, replace(options, progress=told))
+    told.finish()
+    return done
+
+
+def _salvaged(target: str, data: ByteView, options: ReadOptions) -> SalvagedContainer:
     kind = registry.detect(data)
     try:
         left = any_format.salvage(data, options)
@@ -142,7 +154,7 @@ def write(
     if left.keep is not None and is_own and (numbers or not left.tensors):
         with named(out):
             pieces = left.keep(numbers)
-        _keep(out, pieces, [left.tensors[n].tensor for n in numbers], options)
+        _keep(out, pieces, [left.tensors[n].tensor for n in numbers], options, progress)
         return replace(done.report, output=str(out))
     target, writer = convert.target_of(out)
     if not numbers:
@@ -197,16 +209,25 @@ def _fate(one: SalvagedTensor) -> TensorFate:
 
 
 def _keep(
-    out: Path, pieces: Iterable[Buffer], tensors: Iterable[Tensor], options: ReadOptions
+    out: Path,
+    pieces: Iterable[Buffer],
+    tensors: Sequence[Tensor],
+    options: ReadOptions,
+    progress: Progress | None,
 ) -> None:
     """Write a file of the same format with only these tensors, and read it again."""
-    wanted = contents_of(tensors)
+    nbytes = sum(tensor.nbytes for tensor in tensors)
+    read, written, again = (Portion(progress, nbytes) for _ in range(3))
+    wanted = contents_of(tensors, read)
+    read.finish()
 
     def write(descriptor: int) -> None:
-        write_all(descriptor, pieces)
+        write_all(descriptor, counted(pieces, written))
+        written.finish()
         data = view_of(descriptor)
         convert.refuse_errors(shown(out), data, options)
-        if contents_of(any_format.describe(data, options).tensors) != wanted:
+        if contents_of(any_format.describe(data, options).tensors, again) != wanted:
             raise CheckError(f"{shown(out)}: the tensors would change")
+        again.finish()
 
     write_output(out, write)

@@ -127,14 +127,15 @@ def recover(
         with _progress(target, *places) as advance:
             done = recovering.recover_text(target, data, places, threads=threads, progress=advance)
     report = done.report
-    if output is not None and done.text is not None:
-        recovering.write_whole(done, output, target)
-        report = replace(report, output=str(output))
-    elif output is not None and partial:
-        from wtxtgit.checkpoint.partial_file import write_partial
+    with progress("writing", None) as advance:
+        if output is not None and done.text is not None:
+            recovering.write_whole(done, output, target, advance)
+            report = replace(report, output=str(output))
+        elif output is not None and partial:
+            from wtxtgit.checkpoint.partial_file import write_partial
 
-        report = write_partial(done, output, target, environment.decoding())
-        report = replace(report, output=str(output))
+            report = write_partial(done, output, target, environment.decoding(), advance)
+            report = replace(report, output=str(output))
     code = 0 if done.text is not None else 1
     if not is_printed(report, as_json):
         _print(report)
@@ -226,7 +227,7 @@ def _salvage(
     decoding = environment.decoding()
     options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key), decoding=decoding)
     with _progress(target) as advance:
-        done = salvaging.salvage(target, data, options)
+        done = salvaging.salvage(target, data, options, advance)
         report = done.report
         if output is not None:
             report = salvaging.write(done, output, options, advance)

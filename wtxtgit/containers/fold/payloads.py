@@ -94,7 +94,7 @@ def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView |
 
 def is_whole(stored: ByteView, chunk: FoldChunk, options: ReadOptions) -> bool:
     """Whether a stored payload matches the hashes of its chunk."""
-    return judged(Digests(stored).finish(), chunk, options).intact
+    return judged(Digests(stored, options.progress).finish(), chunk, options).intact
 
 
 def judged(digests: Digests, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:

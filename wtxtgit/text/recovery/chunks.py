@@ -12,12 +12,13 @@ from hashlib import sha256
 from itertools import islice
 from typing import Protocol
 
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import Spool
 from wtxtgit.io.view import ByteView, Windowed, hashed, pieces, same_bytes
 from wtxtgit.model.array import Rows, default_rows
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import grammar
-from wtxtgit.text.grammar import LINE_TEXT
+from wtxtgit.text.grammar import LINE_TEXT, line_count
 from wtxtgit.text.recovery.chunk import (
     ChunkClaim,
     is_near,
@@ -61,11 +62,21 @@ class OtherCopies(Protocol):
         """Yield the intact arrays with a name, each content once, the nearest place's first."""
 
 
-def settle(arrays: Sequence[ArrayPieces], table: SlotTable, heal: OtherCopies | None) -> None:
-    """Find the bytes of all chunks: as they stand, else mended, else from elsewhere."""
+def settle(
+    arrays: Sequence[ArrayPieces],
+    table: SlotTable,
+    heal: OtherCopies | None,
+    progress: Progress | None = None,
+) -> None:
+    """Find the bytes of all chunks: as they stand, else mended, else from elsewhere.
+
+    `progress` gets counts of the text's bytes that were decoded.
+    """
     for array in arrays:
         for slot in array.slots:
             _take_intact(slot, table)
+            if progress is not None:
+                progress(line_count(slot.size) * LINE_TEXT)
     with _Mending(table, sum(slot.size for slot in _lost(arrays) if slot.found)) as mending:
         mending.mend_all(_lost(arrays), mend)
         # Lines of one chunk may have ended up in another.

@@ -16,6 +16,7 @@ from itertools import islice, pairwise, product
 from operator import itemgetter
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.model.array import LAYOUT_ARRAY, Array, Layout, Meta, Snapshot
 from wtxtgit.text import grammar
@@ -79,14 +80,18 @@ def recover_plain(
     changes: tuple[str, ...],
     heal: OtherCopies | None = None,
     known: Collection[bytes] = (),
+    progress: Progress | None = None,
 ) -> PartialText:
-    """Do the same for a text that `transport.undone` returned, with the list of what that undid."""
+    """Do the same for a text that `transport.undone` returned, with the list of what that undid.
+
+    `progress` gets counts of the text's bytes that were decoded.
+    """
     found = read(plain)
     if not found.arrays and found.root is None:
         raise TextError("syntax", "nothing that looks like a WTXT text was found")
     table = SlotTable(plain)
     arrays = [pieces_of(array, table) for array in found.arrays]
-    settle(arrays, table, heal)
+    settle(arrays, table, heal, progress)
     search = _Search(found, arrays, known)
     missing = search.missing()
     if missing and heal is not None:
