@@ -35,7 +35,7 @@ def test_all_risks_and_seals_are_told() -> None:
     (risks,) = tables(PAGE, "Risks")
     assert [name for row in risks for name in spans(row[0])] == [
         *map(str, (Risk.NEW_NAN, Risk.NEW_INF, Risk.DEAD, Risk.ZERO, Risk.CONSTANT)),
-        *map(str, (Risk.NEGATED, Risk.MOVED)),
+        *map(str, (Risk.NEGATED, Risk.MOVED, Risk.REORDERED)),
         *map(str, (Risk.COLLAPSED, Risk.SATURATED, Risk.NORM)),
         *map(str, (Risk.DTYPE, Risk.SHAPE, Risk.REMOVED)),
         *map(str, (Risk.SINGLE, Risk.UNUSUAL, Risk.CODE, Risk.REPEATED)),

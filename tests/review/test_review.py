@@ -217,6 +217,22 @@ class TestRisks:
             for a, b in (("head", "layers.0.q"), ("layers.0.q", "head"))
         }
 
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i8"])
+    def test_two_swapped_rows(self, dtype: str, repo: Repo) -> None:
+        rows = (np.random.default_rng(0).standard_normal((900, 20)) * 99).astype(dtype)
+        started(repo, {"w": rows})
+        swapped = rows.copy()
+        swapped[[3, 700]] = rows[[700, 3]]
+        one = after(repo, {"w": swapped})
+        assert flags(one) == [(Risk.REORDERED, "it has the same items in another order")]
+
+    def test_a_small_change_is_no_other_order(self, repo: Repo) -> None:
+        rows = np.random.default_rng(0).standard_normal((900, 20))
+        started(repo, {"w": rows})
+        other = rows.copy()
+        other[3, 3] = np.nextafter(other[3, 3], 9)
+        assert flags(after(repo, {"w": other})) == []
+
     def test_a_copy_of_a_tensor_that_stays(self, repo: Repo) -> None:
         old = weights(1)
         started(repo, old)
@@ -467,6 +483,7 @@ class TestWhatDecidesHowAModelIsUsed:
         (tensor,) = one.diff.tensors
         assert isinstance(tensor.change, Numbers)
         assert (tensor.change.changed, tensor.change.max_abs) == (10, 6)
+        assert flags(one) == [(Risk.REORDERED, "it has the same items in another order")]
 
     def test_a_value_in_a_pickle(self, repo: Repo) -> None:
         files = []

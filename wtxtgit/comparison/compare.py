@@ -33,7 +33,7 @@ from wtxtgit.report.diff import (
 )
 from wtxtgit.report.figures import apart
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import compare_bytes, compare_numbers
+from wtxtgit.tensors.compare import are_reordered, compare_bytes, compare_numbers
 from wtxtgit.tensors.row_risks import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
@@ -163,7 +163,11 @@ def _new_imports(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]
 def _newly_repeated(
     before: Mapping[str, int], after: Mapping[str, int]
 ) -> tuple[RepeatedName, ...]:
-    new = (RepeatedName(name, n) for name, n in after.items() if n > before.get(name, 1))
+    new = (
+        RepeatedName(clipped(name, MAX_VALUE), n)
+        for name, n in after.items()
+        if n > before.get(name, 1)
+    )
     return tuple(islice(new, MAX_CHANGES))
 
 
@@ -428,6 +432,8 @@ class _Diff:
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
             if change.after.is_zero or change.is_flat:
                 return change, None
+            if is_alike and change.is_alike and are_reordered(numbers_a, numbers_b):
+                change = replace(change, is_reordered=True)
             norm = change.before.root_mean_square
             # The progress bar counts bytes that are read once.
             states = row_states(numbers_a, numbers_b, norm, threads=self.threads)

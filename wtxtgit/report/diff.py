@@ -36,6 +36,7 @@ class ValueRisk(StrEnum):
     CONSTANT = "constant"
     NEGATED = "negated"
     MOVED = "other-tensor"
+    REORDERED = "reordered"
     COLLAPSED = "collapsed-rows"
     SATURATED = "saturated"
     NORM = "outlier-norm"
@@ -243,6 +244,7 @@ class Numbers(JsonObject):
     integer for integers; `max_abs_at` is its index, None if nothing changed by a finite amount.
     `ulp` counts changed floats by their distance, as (least of a bucket, count), where each bucket
     reaches up to twice its least; None for items that are not floats, or if the dtypes differ.
+    `is_reordered` says that both sides have the same items.
     """
 
     KEYS = (
@@ -266,10 +268,21 @@ class Numbers(JsonObject):
     sign_flips: int
     ulp: tuple[tuple[int, int], ...] | None
     states: RowStates | None = None
+    is_reordered: bool = False
 
     @property
     def changed_share(self) -> float:
         return self.changed / self.elements
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether both sides could have the same items in another order."""
+        a, b = self.before, self.after
+        if (a.zeros, a.nan, a.inf) != (b.zeros, b.nan, b.inf):
+            return False
+        norm = max(a.root_mean_square, b.root_mean_square)
+        means, spreads = ((one.mean or 0.0, one.std or 0.0) for one in (a, b))
+        return all(abs(x - y) <= _NEARLY * norm for x, y in zip(means, spreads, strict=True))
 
     @property
     def sparsity_change(self) -> float:
@@ -290,6 +303,9 @@ class Numbers(JsonObject):
         if self.is_flat:
             yield Concern(ValueRisk.CONSTANT, f"all items became {self.after.mean:.6g}")
         yield from self._negated()
+        if self.is_reordered:
+            message = "it has the same items in another order"
+            yield Concern(ValueRisk.REORDERED, message)
         yield from () if self.states is None else self.states.concerns()
         before, after = self.before.root_mean_square, self.after.root_mean_square
         if self.elements >= LEAST_ITEMS and before:

@@ -56,6 +56,7 @@ RISKS = {
     "constant": ("All items of a tensor became one number.", _LOOK),
     "negated": ("The items of a tensor changed their signs.", _LOOK),
     "other-tensor": ("A tensor has the values that another one had.", _LOOK),
+    "reordered": ("A tensor has the same items in another order.", _LOOK),
     "collapsed-rows": ("Rows of a tensor became constant.", _LOOK),
     "saturated": ("Rows of a tensor reached their limit.", _LOOK),
     "outlier-norm": ("The norms of a tensor's rows grew sharply.", _LOOK),

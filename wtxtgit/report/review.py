@@ -33,6 +33,7 @@ class Risk(StrEnum):
     CONSTANT = "constant"
     NEGATED = "negated"
     MOVED = "other-tensor"
+    REORDERED = "reordered"
     COLLAPSED = "collapsed-rows"
     SATURATED = "saturated"
     NORM = "outlier-norm"
@@ -306,6 +307,7 @@ LABELS = {
     Risk.CONSTANT: "Constant",
     Risk.NEGATED: "Negated",
     Risk.MOVED: "Values of another tensor",
+    Risk.REORDERED: "Reordered",
     Risk.COLLAPSED: "Collapsed rows",
     Risk.SATURATED: "Saturated",
     Risk.NORM: "Outlier norm",

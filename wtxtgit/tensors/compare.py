@@ -38,6 +38,11 @@ from wtxtgit.tensors.tensor_bytes import aligned
 SEGMENT = 4096
 """Size of a segment in bytes: about a row of most matrices, and a whole number of items."""
 
+_MIXING = tuple(
+    (np.uint64(shift), np.uint64(factor))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+)
+"""The steps of splitmix64, which spreads the bits of an item."""
 Product = tuple[float, int]
 """A sum of products: value x 2^exponent."""
 _Indices = NDArray[np.intp]
@@ -288,6 +293,24 @@ def compare_numbers(
             comparison.join(change)
             advance(change.count * sizes[0])
     return comparison.result()
+
+
+def are_reordered(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one dtype and shape have the same items, in whatever order.
+
+    By a sum of hashes that do not depend on the order; a forged one only makes a false finding.
+    Raises FormatError.
+    """
+    size = ITEM_BYTES[b.element or "u8"]
+    sums = [0, 0]
+    for raws in aligned(a, size, b, size, BLOCK):
+        for side, raw in enumerate(raws):
+            items = np.frombuffer(raw, f"<u{min(size, 8)}").astype(np.uint64)
+            for shift, factor in _MIXING:
+                items ^= items >> shift
+                items *= factor
+            sums[side] += int(items.sum(dtype=np.uint64))
+    return sums[0] % 2**64 == sums[1] % 2**64
 
 
 def compare_bytes(a: Tensor, b: Tensor, advance: Progress) -> ByteChange:
