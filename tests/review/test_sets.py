@@ -90,6 +90,16 @@ def test_further_values_of_the_index(sharded: Repo, *, others: bool) -> None:
     assert message == "1 value: added /further/auto_map"
 
 
+def test_an_index_that_can_not_be_read_any_more(sharded: Repo) -> None:
+    """It is still there: it was not removed."""
+    sharded.write(INDEX, '{"weight_map":{"a":"part1.safetensors","a":"part2.safetensors"}}')
+    committed(sharded, "topic")
+    one = by_path(reviewed(sharded))[INDEX]
+    assert (one.fate, one.diff) == (Fate.CHANGED, None)
+    assert Risk.REMOVED not in risks(one)
+    assert Risk.UNREAD in risks(one), one.flags
+
+
 def test_shards_are_cut_anew(sharded: Repo) -> None:
     sharded.git("rm", "-q", TWO)
     shard(sharded, THREE, b=B)

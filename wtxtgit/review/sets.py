@@ -64,9 +64,11 @@ def with_sets(
         before, after = (
             reader.listings(commit.tree, paths) for commit in (branch.before, branch.after)
         )
+        # An index that lists nothing any more is still there.
+        unread = {path: trees.standing(branch.after.tree, path).entry for path in before}
     sets = [
         one
-        for one in _paired(before, after, alone)
+        for one in _paired(before, after, alone, unread)
         if not alone.keys().isdisjoint(one.touched)
         or (not moved.isdisjoint(one.paths) and any(path in artifacts for path in one.parts))
     ]
@@ -83,9 +85,15 @@ def with_sets(
 
 
 def _paired(
-    before: _Indexes, after: _Indexes, changed: Mapping[bytes, ChangedCheckpoint]
+    before: _Indexes,
+    after: _Indexes,
+    changed: Mapping[bytes, ChangedCheckpoint],
+    unread: Mapping[bytes, TreeEntry | None],
 ) -> Iterator[ChangedCheckpoint]:
-    """Yield each set that is at either end, with its former place."""
+    """Yield each set that is at either end, with its former place.
+
+    `unread` is what stands at the head where a set's index was at the base.
+    """
     renamed: dict[bytes, bytes] = {}
     for path, listing in after.items():
         source = None if path in before else _source(listing, before, changed)
@@ -100,9 +108,10 @@ def _paired(
         yield ChangedCheckpoint(path, fate, base_path, base, listing.entry, tuple(sorted(files)))
     for path, listing in before.items():
         if path not in after and path not in renamed.values():
-            files = listing.files
+            left = unread.get(path)
+            fate = Fate.REMOVED if left is None else Fate.CHANGED
             yield ChangedCheckpoint(
-                path, Fate.REMOVED, path, listing.entry, None, tuple(sorted(files))
+                path, fate, path, listing.entry, left, tuple(sorted(listing.files))
             )
 
 
