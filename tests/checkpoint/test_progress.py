@@ -69,9 +69,10 @@ def test_a_text_that_is_recovered(tmp_path: Path, name: str) -> None:
     damaged = tmp_path / "damaged.wtxt"
     damaged.write_bytes(text)
     done = recover_text(str(damaged), memoryview(text), progress=told)
+    assert sum(told.counts) == told.expected == 3 * len(text)
     write_whole(done, tmp_path / name, str(damaged), told)
-    assert max(told.counts) <= SIZE // 4
-    assert sum(told.counts) == told.expected > 3 * SIZE
+    assert max(told.counts) <= len(text) // 3
+    assert sum(told.counts) == told.expected > 3 * len(text)
 
 
 def test_a_text_of_which_a_part_is_lost(tmp_path: Path) -> None:

@@ -211,7 +211,8 @@ def _recovered(
         whole, notes = ledgers.mended(bytes(plain))
         parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
-    decoded, made = (Portion(progress, plain.nbytes) for _ in range(2))
+    # All three at once: a bar that was full would go back.
+    decoded, made, proved = (Portion(progress, plain.nbytes) for _ in range(3))
     known = _sealed(target) | _finalized(target)
     try:
         recovery = recover_plain(plain, changes, heal, known, decoded)
@@ -227,13 +228,14 @@ def _recovered(
         if not is_detached(plain):
             # The text contains everything: very many arrays should not be in memory twice.
             recovery.snapshot = snapshot = None
-        verified = verify(text, threads=threads, progress=progress)
+        verified = verify(text, threads=threads, progress=proved)
         # What `verify` refuses is not whole; a layout may not fit, for example.
         if not verified.ok and any(p.kind != "pending" for p in verified.problems):
             text = None
         elif snapshot is not None:
             text, verified = _detached(target, snapshot, threads) or (text, verified)
     made.finish()
+    proved.finish()
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
