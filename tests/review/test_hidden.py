@@ -235,6 +235,17 @@ def test_rows_of_an_index_of_tars(repo: Repo) -> None:
     ]
 
 
+def test_reserved_bytes_of_an_index_of_tars(repo: Repo) -> None:
+    """Under other rows."""
+    folder = FIXTURES / "taridx"
+    before, after = (next((folder / name).glob("*.taridx")) for name in ("pair_v1", "pair_v2"))
+    edited = aero.changed(after.read_bytes(), 60, "B", 1)
+    (one,) = reviews(repo, {"a.taridx": (before.read_bytes(), edited)}).values()
+    assert "wtxtgit verify: byte 57: reserved bytes are not 0" in [
+        flag.message for flag in one.flags
+    ]
+
+
 def test_a_problem_that_the_base_had_is_not_told_again(repo: Repo) -> None:
     stale = {"digest": bytes(range(32))}
     made = of_aero(shard=stale)

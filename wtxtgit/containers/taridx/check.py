@@ -17,6 +17,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.tar_index import Rows
 from wtxtgit.containers.taridx.read import (
     CONTIGUOUS,
+    HEADER,
     KEY_BITS,
     MINOR,
     ROW_SIZE,
@@ -32,7 +33,7 @@ from wtxtgit.containers.taridx.read import (
 )
 from wtxtgit.containers.taridx.tar import BLOCK, keyhash
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, is_zeros
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
@@ -88,6 +89,9 @@ def _check_header(container: Taridx, findings: Findings) -> None:
             "flags",
             field_offset("flags"),
         )
+    at = field_offset("reserved")
+    if not is_zeros(container.data[at : HEADER.size]):
+        findings.warn("reserved bytes are not 0", "reserved", at)
 
 
 def table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
