@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -107,6 +109,27 @@ def test_what_came_whole_does_not_come_again(
     assert came + remote.given < total + 0.5 * whole.nbytes / COUNT
     left = list(repo.path.glob(".git/wtxt/objects/??/*"))
     assert left == []
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_what_killed_fetches_left_is_pruned(
+    repo: Repo, bare: Path, options: tuple[str, ...]
+) -> None:
+    """After two weeks; what git has not named yet, after an hour."""
+    repo.git("remote", "add", "origin", bare.as_uri())
+    repo.git("config", "wtxtgit.store", "git+origin")
+    repo.commit()
+    day, now = 24 * 60 * 60, time.time()
+    ages = {"11/old": 15 * day, "11/tmp_obj_old": day, "11/young": 13 * day, "11/tmp_obj_young": 60}
+    for name, age in ages.items():
+        left = repo.path / ".git/wtxt/objects" / name
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_bytes(b"left")
+        os.utime(left, (now - age, now - age))
+    repo.wtxtgit("store", "prune", *options)
+    stays = {path.name for path in repo.path.glob(".git/wtxt/objects/11/*")}
+    gone = set() if options else {"old", "tmp_obj_old"}
+    assert stays == {"old", "tmp_obj_old", "young", "tmp_obj_young"} - gone
 
 
 def test_what_is_damaged_when_it_is_left_comes_anew(repo: Repo, bare: Path, tmp_path: Path) -> None:

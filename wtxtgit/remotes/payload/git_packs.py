@@ -298,8 +298,13 @@ class GitPacks:
             self._lists[file.removesuffix(".index")] = b"".join(arrived.content([oid], MAX_END))
 
 
+def forget_fetched(repo: Repository) -> None:
+    """Remove what killed fetches left in a repository long ago."""
+    _sweep(repo.common_dir / _FETCHED)
+
+
 def _sweep(folder: Path) -> None:
-    """Remove what was fetched long ago and never read.
+    """Remove what was fetched into a folder long ago and never read.
 
     Temporary files that killed git processes left are removed sooner.
     """
