@@ -26,6 +26,8 @@ from wtxtgit.checkpoint.bundle import ReleaseKey
 from wtxtgit.checkpoint.released_files import bundle_verdict
 from wtxtgit.trust.pem_keys import EcPublicKey
 
+pytestmark = pytest.mark.slow
+
 KEYS = ("P-256", "P-384", "P-521", "ed25519")
 
 

@@ -22,6 +22,7 @@ from wtxtgit.filter.clean import clean
 from wtxtgit.io.progress import Progress
 
 SIZE = 32 * 1024**2
+pytestmark = pytest.mark.slow
 ASKED = Demands(None, None, (), False, False, ReadOptions())
 Work = Callable[[Path, Progress], object]
 

@@ -19,9 +19,12 @@ from tests.kit.starts import BIN, FOLDER
 from tests.kit.terminal import on_a_terminal, screens
 from wtxtgit.cli.front_page import COMMANDS
 
-pytestmark = pytest.mark.skipif(
-    FOLDER == BIN, reason="without a C compiler all starts are true ones: apt install gcc"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        FOLDER == BIN, reason="without a C compiler all starts are true ones: apt install gcc"
+    ),
+]
 _SIZE = r"[\d,.]+ [KMGT]?i?B"
 _BYTES = re.compile(rf"({_SIZE}) of ({_SIZE})")
 _COUNT = re.compile(r"\b([\d,]+) of ([\d,]+) [a-z]+")
