@@ -366,7 +366,10 @@ class Pages:
                 mapping.madvise(_DONT_NEED)
 
 
-def counted(blocks: Iterable[Buffer], progress: Progress | None) -> Iterator[Buffer]:
+B = TypeVar("B", bound=Buffer)
+
+
+def counted(blocks: Iterable[B], progress: Progress | None) -> Iterator[B]:
     """Yield all blocks; `progress` gets the bytes of each once it was taken."""
     for block in blocks:
         yield block

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from wtxtgit.errors import InputError, RemoteRefused, UsageError, clipped
 from wtxtgit.io.files import shown
 from wtxtgit.io.progress import Progress
-from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.io.view import ByteView, counted, hashed, pieces
 from wtxtgit.model.array import Meta
 from wtxtgit.trust.signing import SigningKey
 
@@ -199,10 +199,7 @@ def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
     So a transfer with a stated length never completes with other content. The file's `progress`
     gets the size of each piece once it was taken. Raises InputError.
     """
-    for piece in _checked(file):
-        yield piece
-        if file.progress is not None:
-            file.progress(piece.nbytes)
+    return counted(_checked(file), file.progress)
 
 
 def _checked(file: Outgoing) -> Iterator[memoryview]:
