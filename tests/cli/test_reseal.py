@@ -140,6 +140,7 @@ def set_of_two(repo: Repo) -> None:
             repo.git("branch", "-f", "main", "HEAD^")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["merge", "rebase", "cherry-pick"])
 def test_one_command_ends_the_conflict_of_a_set_whose_parts_merged(
     way: str, repo: Repo, driver: None

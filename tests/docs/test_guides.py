@@ -36,6 +36,7 @@ def checkpoint(path: Path, value: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.true_start
 def test_the_tutorial_does_what_it_shows(tmp_path: Path, home: Path) -> None:
     assert home.is_dir()

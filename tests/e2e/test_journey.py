@@ -60,6 +60,7 @@ def test_every_real_file_add_commit_clone(repo: Repo) -> None:
     assert set(states(clone).values()) == {"ok"}
 
 
+@pytest.mark.slow
 @pytest.mark.true_start
 def test_pairs_of_all_writers(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)

@@ -327,6 +327,7 @@ def test_changes_that_were_stashed_come_back(history: Repo) -> None:
     assert (history.path / "plain.txt").read_bytes() == b"2\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [(), ("--detached",)])
 def test_checkpoints_that_were_stashed_come_back_staged(
     history: Repo, form: tuple[str, ...]
@@ -510,6 +511,7 @@ def hints(said: bytes) -> list[str]:
     return re.findall(r"^wtxtgit: hint: (.+)$", said.decode(), re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["import", "export"])
 def test_hints_about_seals_lead_to_an_audit_that_holds(sealed: Repo, direction: str) -> None:
     patterns = ("--include", "*.npy") if direction == "import" else ()

@@ -75,7 +75,17 @@ WAYS = {
 
 @pytest.mark.parametrize(
     ("way", "form"),
-    [*((way, ()) for way in (*WAYS, "revert")), ("merge", DETACHED), ("rebase", DETACHED)],
+    [
+        ("merge", ()),
+        *(
+            pytest.param(way, form, marks=pytest.mark.slow)
+            for way, form in (
+                *((way, ()) for way in (*WAYS, "revert") if way != "merge"),
+                ("merge", DETACHED),
+                ("rebase", DETACHED),
+            )
+        ),
+    ],
 )
 def test_the_index_is_made_anew(way: str, form: tuple[str, ...], repo: Repo, driver: None) -> None:
     base(repo, *form)
@@ -146,6 +156,7 @@ def last_renamed(repo: Repo) -> None:
     (repo.path / LISTING).write_text(json.dumps(value, indent=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["main", "topic"])
 @pytest.mark.parametrize("what", ["added", "removed", "renamed", "no renames"])
 def test_one_side_has_other_parts(what: str, side: str, repo: Repo, driver: None) -> None:

@@ -341,6 +341,7 @@ def two_faced_blob() -> two_faced.TwoFaced:
     return two_faced.make(b"blob %d\0" % size + content)
 
 
+@pytest.mark.slow
 def test_a_stream_that_zlib_reads_otherwise_is_refused(anywhere: Repo) -> None:
     """Git, its fsck and a reader of pieces see nothing wrong with it."""
     made = two_faced_blob()
@@ -369,6 +370,7 @@ def test_a_stream_that_zlib_reads_otherwise_is_refused(anywhere: Repo) -> None:
     assert int(head.split()[1]) == len(honest) == len(other)
 
 
+@pytest.mark.slow
 def test_a_stream_whose_pieces_have_the_hash_is_not_what_git_gives(anywhere: Repo) -> None:
     made = two_faced_blob()
     _, _, wanted = made.in_pieces.partition(b"\0")
