@@ -88,6 +88,7 @@ LONG = [
     Call("ls-files HEAD~1"),
     Call("doctor"),
     Call("taridx cat ../files/train.taridx a.txt"),
+    Call("hook pre-commit", folder="staged", finds=True),
     Call("hook pre-push origin", stdin="pushed"),
     Call("prune --keep-last 1 --trust-root root"),
     Call("prune --keep-last 1 --trust-root root --key alice --apply"),

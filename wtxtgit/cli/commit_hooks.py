@@ -15,6 +15,7 @@ from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.git.history import Head
 from wtxtgit.git.repository import STRICT, TRUST_ROOT, Repository
 from wtxtgit.io import clock
+from wtxtgit.io.progress import shown
 
 if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding
@@ -46,7 +47,8 @@ def run(name: str, *, as_json: bool = False) -> int:
         _seal(head, merged)
     root, strict = repo.config.get(TRUST_ROOT), repo.config.is_true(STRICT)
     request = check.CheckRequest(root, merged, require_sealed=seals, strict=strict)
-    report = check.check(head, request, environment.processes, key_file)
+    with shown("checking") as advance:
+        report = check.check(head, request, environment.processes, key_file, advance)
     if name == _PRE_COMMIT and not (merged or seals or report.findings or report.notes):
         already_checked.remember(head, key_file)
     if as_json:
@@ -89,14 +91,16 @@ def _seal(head: Head, merged: tuple[str, ...]) -> None:
     from wtxtgit.cli.seal import tell_doubts
 
     options = SealOptions(clock.utc_now(), staged=True, trust_root=repo.config.get(TRUST_ROOT))
-    report = seal(
-        repo,
-        (),
-        lambda: signing_key(None, None, repo.home),
-        options,
-        threads=environment.threads(),
-        key_file=environment.facts_key(),
-    )
+    with shown("sealing") as advance:
+        report = seal(
+            repo,
+            (),
+            lambda: signing_key(None, None, repo.home),
+            options,
+            threads=environment.threads(),
+            key_file=environment.facts_key(),
+            progress=advance,
+        )
     for sealed in report.sealed:
         if sealed.action is not Action.UNCHANGED:
             came = "" if sealed.moved_from is None else f" from {os.fsdecode(sealed.moved_from)}"
