@@ -29,8 +29,8 @@ from wtxtgit.containers.torch.distributed_metadata import (
     Place,
     SavedItem,
 )
-from wtxtgit.containers.torch.distributed_values import OTHER, plain
 from wtxtgit.containers.torch.listing import ROOT_NAME
+from wtxtgit.containers.torch.values import OTHER, plain_value
 from wtxtgit.containers.torch.views import ELEMENTS, PACKED, SIZES
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, pieces
@@ -322,7 +322,7 @@ class _OpenFiles:
             one, pickle = file.at(place), file.archive(place).pickle
         except FormatError as error:
             return {UNREAD_VALUE: error.message}
-        value = plain(pickle)
+        value = plain_value(pickle)
         if value is OTHER:
             # The hash still distinguishes it from other values.
             digest = hashed(sha256(), pieces(file.data[one.start : one.end])).hexdigest()

@@ -225,15 +225,16 @@ class _DepthWalk:
         self.noted += 1
         if top is None or not self.has_keys:
             self.untold.setdefault(UNTOLD_VALUE)
-        elif not _is_short_text(top):
+        elif not is_short_text(top):
             return
-        elif not self.path and _is_short_text(value):
+        elif not self.path and is_short_text(value):
             self.tags[top] = str(value)
         elif len(self.untold) < MAX_UNTOLD:
             self.untold.setdefault(top)
 
 
-def _is_short_text(value: object) -> bool:
+def is_short_text(value: object) -> bool:
+    """Whether a value is a text that is shown whole, as tags are."""
     return isinstance(value, str) and len(value) <= MAX_TAG and json_text.is_text(value)
 
 

@@ -1,7 +1,10 @@
-"""The values of a pickle that are no tensors, as plain data, for comparison.
+"""The values of a pickle that are not tensors, as plain data.
 
-Nothing is executed: an object is shown as the name of what would be called, and what it is given.
-Values are shown at every reference to them. Their number, depth and length are limited.
+`values_of` is for comparison and shows everything. Nothing is executed: an object is shown as the
+name of what would be called, and its arguments. Values are shown at every reference to them. Their
+number, depth and length are limited. `plain_value` is for values of distributed checkpoints, each
+pickled separately, such as a step count: it shows only short plain data. Spec:
+`docs/spec/torch.md`, "Distributed checkpoints".
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from wtxtgit.containers import json_text
-from wtxtgit.containers.torch.listing import ORDERED_DICT, calls, children_of
+from wtxtgit.containers.torch.listing import ORDERED_DICT, calls, children_of, is_short_text
 from wtxtgit.containers.torch.pickle_read import (
     CallResult,
     Dict,
@@ -37,7 +40,12 @@ TENSOR = "(tensor)"
 """Stands for a tensor among items of a list that are none."""
 CALL = "()"
 """The key of what an object calls."""
+MOST_PARTS = 64
+"""The most parts of a plain value; a longer one is only described."""
+OTHER = object()
+"""Stands for a value that is not short plain data."""
 _NOTHING = object()
+_LARGEST = 2**63
 _Container = tuple[object, ...] | List | Set | Dict | CallResult
 
 
@@ -48,6 +56,14 @@ def values_of(pickle: Pickle, start: int, tags: Iterable[str]) -> object:
         left_out = frozenset(tags)
         return {key: value for key, value in found.items() if key not in left_out}
     return {} if found is _NOTHING else found
+
+
+def plain_value(pickle: Pickle) -> object:
+    """Return the value as plain data that JSON has; OTHER if it is anything else, or long."""
+    try:
+        return _ShortValue().of(pickle.root)
+    except _NotPlainError:
+        return OTHER
 
 
 class _PlainWalk:
@@ -112,10 +128,8 @@ class _PlainWalk:
             return _text(value) if len(value) <= LONGEST else self._hash(value, "characters")
         if isinstance(value, bytes):
             return value.hex() if len(value) <= LONGEST else self._hash(value, "bytes")
-        if value is None or isinstance(value, bool | int):
-            return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else str(value)
+        if value is None or isinstance(value, int | float):
+            return _scalar(value)
         if isinstance(value, Global):
             return value.path
         if isinstance(value, LongInteger):
@@ -129,6 +143,46 @@ class _PlainWalk:
             raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
             self.hashed[id(value)] = {unit: len(value), "sha256": sha256(raw).hexdigest()}
         return self.hashed[id(value)]
+
+
+class _NotPlainError(Exception):
+    """The value is not short plain data."""
+
+
+class _ShortValue:
+    def __init__(self) -> None:
+        self._left = MOST_PARTS
+
+    def of(self, value: object) -> object:
+        """Return a value as plain data; raises _NotPlainError."""
+        # Every part is counted, so the walk over a value that contains itself ends, too.
+        self._left -= 1
+        if self._left < 0:
+            raise _NotPlainError
+        match value:
+            case tuple():
+                return list(map(self.of, value))
+            case List():
+                return list(map(self.of, value.items))
+            case Dict():
+                return {self._key(key): self.of(held) for key, held in value.pairs}
+            case None | float():
+                return _scalar(value)
+            case int() if -_LARGEST <= value < _LARGEST:
+                return value
+        if is_short_text(value):
+            return value
+        raise _NotPlainError
+
+    def _key(self, key: object) -> str:
+        if (type(key) is int and -_LARGEST <= key < _LARGEST) or is_short_text(key):
+            return str(key)
+        raise _NotPlainError
+
+
+def _scalar(value: float | None) -> object:
+    """Return None or a number as JSON has it."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: str) -> str:
