@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from typing import TypeVar
 
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
@@ -58,6 +59,8 @@ ARRAY = "npy"
 FLUSH = 1 << 16
 _NUMBER = 8
 """Size in bytes of a count or a number."""
+_File = TypeVar("_File")
+_Fit = TypeVar("_Fit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,20 @@ def span_of(view: View) -> TensorSpan:
     is_packed = view.dtype in PACKED
     steps = None if is_packed else overlay.item_steps(view.shape, view.strides)
     return TensorSpan(*view.span(), steps, view.item)
+
+
+def first_fitting(files: Iterable[_File], fit: Callable[[_File], _Fit]) -> _Fit:
+    """Return what `fit` returns for the first of some files for which it raises no FormatError.
+
+    If there is none, raises the error of the first file. Each file is tried once.
+    """
+    refusals: list[FormatError] = []
+    for file in {id(file): file for file in files}.values():
+        try:
+            return fit(file)
+        except FormatError as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def digest(

@@ -14,7 +14,7 @@ from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.replacing import Edit
 from wtxtgit.containers.torch import PICKLE, overlay
-from wtxtgit.containers.torch.contents import PICKLED, digest, entry_of, span_of
+from wtxtgit.containers.torch.contents import PICKLED, digest, entry_of, first_fitting, span_of
 from wtxtgit.containers.torch.legacy import Legacy
 from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.read import STORAGE, tensor
@@ -78,18 +78,13 @@ def reseal(
     If `container` can't have them, or these `values`, one of the other source files is used instead
     that can. Raises FormatError before yielding anything.
     """
-    sources = {id(one.source): cast(Legacy, one.source) for one in placed}
     files = _LegacySources(options)
     wanted = files.values(container) if values is None else values
-    why: FormatError | None = None
-    for file in {id(container): container, **sources}.values():
-        try:
-            contents = files.contents(file, placed, wanted)
-        except FormatError as error:
-            why = why or error
-        else:
-            return replacing.spliced(file.data, _edits(file, files.entries(file), contents))
-    raise why or _refused("have no file")
+    sources = (container, *(cast(Legacy, one.source) for one in placed))
+    file, contents = first_fitting(
+        sources, lambda file: (file, files.contents(file, placed, wanted))
+    )
+    return replacing.spliced(file.data, _edits(file, files.entries(file), contents))
 
 
 class _LegacySources:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from itertools import count, groupby
 
@@ -19,7 +19,13 @@ from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, contents, overlay, zip_layout
-from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
+from wtxtgit.containers.torch.contents import (
+    TensorPlace,
+    TorchContents,
+    first_fitting,
+    shown,
+    values,
+)
 from wtxtgit.containers.torch.items import (
     FRAME,
     TensorItem,
@@ -121,25 +127,21 @@ class _TensorFiles:
 
         If no file fits, raises FormatError with the reason why `container` does not.
         """
-        sources = {id(one.source): one.source for one in placed}
-        files = {id(one): one for one in map(self.of, (container, *sources.values()))}
-        why: FormatError | None = None
-        for file in files.values():
-            if file.container is not container and wanted is None:
-                wanted = values(container, self._options)
-            try:
-                gained = self._gained(file, placed)
-                versions = self._versions(file, wanted)
-            except FormatError as error:
-                why = why or error
-                continue
-            if (gained or versions) and FRAME in file.container.pickle.opcodes:
-                raise _refused("gain anything if their pickles are in frames")
-            there = [one for place, one in enumerate(placed) if place not in gained]
-            contents = self._contents(file, there)
-            items = [(item, self._bytes_of(placed[place])) for place, item in gained.items()]
-            return _FittingFile(file, contents, items, versions)
-        raise why or _refused("have no file")
+        files = [self.of(one) for one in (container, *(one.source for one in placed))]
+        values_of_container = cache(partial(values, container, self._options))
+
+        def added(file: TorchContents) -> tuple[dict[int, TensorItem], dict[str, Versions]]:
+            is_other = file.container is not container
+            told = values_of_container() if wanted is None and is_other else wanted
+            return self._gained(file, placed), self._versions(file, told)
+
+        file, (gained, versions) = first_fitting(files, lambda file: (file, added(file)))
+        if (gained or versions) and FRAME in file.container.pickle.opcodes:
+            raise _refused("gain anything if their pickles are in frames")
+        there = [one for place, one in enumerate(placed) if place not in gained]
+        contents = self._contents(file, there)
+        items = [(item, self._bytes_of(placed[place])) for place, item in gained.items()]
+        return _FittingFile(file, contents, items, versions)
 
     def _gained(self, file: TorchContents, placed: Sequence[PlacedEntry]) -> dict[int, TensorItem]:
         """Return which tensors, by their places in `placed`, are added to a file's dicts.
