@@ -6,10 +6,11 @@ Where they are: https://github.com/git-lfs/git-lfs/blob/main/docs/man/git-lfs-co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError, WtxtgitError
 from wtxtgit.git.repository import Repository
@@ -25,6 +26,7 @@ DAMAGED = "git-lfs has different content"
 _OBJECTS = "objects"
 _REMOTE_KEY = "remote.lfsDefault"
 _ORIGIN = "origin"
+_Used = TypeVar("_Used")
 
 
 class LfsObjects:
@@ -41,20 +43,19 @@ class LfsObjects:
 
         Its content is unchecked.
         """
-        path = self.place(wanted)
-        if path is None:
-            return None
-        with suppress(OSError), opened_regular(path) as (descriptor, _):
-            return read_view(descriptor, path)
-        return None
+        return self._opened(wanted, read_view)
 
     def place(self, wanted: LfsObject) -> Path | None:
         """Return the path of the file that `held` returns; None if there is none."""
+        return self._opened(wanted, lambda _, path: path)
+
+    def _opened(self, wanted: LfsObject, use: Callable[[int, Path], _Used]) -> _Used | None:
+        """Return what `use` returns for the descriptor and path of the first file that fits."""
         for folder in self._folders:
             path = _place(folder, wanted)
-            with suppress(OSError), opened_regular(path) as (_, status):
+            with suppress(OSError), opened_regular(path) as (descriptor, status):
                 if status.st_size == wanted.nbytes:
-                    return path
+                    return use(descriptor, path)
         return None
 
     def checked(self, wanted: LfsObject) -> tuple[ByteView | None, str]:
