@@ -488,10 +488,8 @@ class ContentReader:
         if (wsum := self.files.wsum(path)) is not None:
             facts = with_wsum(facts, wsum, is_filtered=is_filtered)
         if facts.is_pointer:
-            raise CheckError(
-                f"{shown_path(path)}: {POINTER}",
-                hint=self._hint_of_pointer(path) if is_filtered else None,
-            )
+            hint = f"wtxtgit fetch fetches the file, then git add -- {self.files.quoted(path)}"
+            raise CheckError(f"{shown_path(path)}: {POINTER}", hint=hint if is_filtered else None)
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a raw binary, not as the text that the filter "
@@ -518,9 +516,6 @@ class ContentReader:
         if content.is_withheld:
             facts = content.facts
             raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
-
-    def _hint_of_pointer(self, path: bytes) -> str:
-        return f"wtxtgit fetch fetches the file, then git add -- {self.files.quoted(path)}"
 
     def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
         """Return the hint for a text that does not verify."""
