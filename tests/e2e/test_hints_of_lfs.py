@@ -80,6 +80,12 @@ def cloned(world: World, *, commits: int = 1, is_served: bool = False, folder: s
     assert world.said("install", "--local")[0] == 0
 
 
+def fetched(world: World) -> None:
+    """Clone such a history, whose objects git-lfs has fetched."""
+    cloned(world)
+    world.git("lfs", "fetch")
+
+
 def attributes_say_text(world: World, *, is_served: bool = True) -> None:
     cloned(world, is_served=is_served)
     assert world.said("track", "*.npz")[0] == 0
@@ -123,14 +129,12 @@ def a_pointer_in_a_folder(world: World) -> Words:
 
 
 def import_of_pointers(world: World) -> Words:
-    cloned(world)
-    world.git("lfs", "fetch")
+    fetched(world)
     return ["migrate", "import", "--include", "*.npz"]
 
 
 def import_of_nothing(world: World) -> Words:
-    cloned(world)
-    world.git("lfs", "fetch")
+    fetched(world)
     return ["migrate", "import"]
 
 
@@ -158,8 +162,7 @@ def damaged_object(world: World) -> Words:
 
 
 def imported(world: World) -> None:
-    cloned(world)
-    world.git("lfs", "fetch")
+    fetched(world)
     assert world.said("migrate", "import", "--from-lfs")[0] == 0
 
 
@@ -187,8 +190,7 @@ def export_that_a_line_of_lfs_matches(world: World) -> Words:
 
 
 def a_remote_has_the_old_commits(world: World) -> Words:
-    cloned(world)
-    world.git("lfs", "fetch")
+    fetched(world)
     return ["migrate", "import", "--everything", "--from-lfs"]
 
 

@@ -65,6 +65,19 @@ def reviewed(repo: Repo, asked: str | None = "main...topic", **options: Any) -> 
     return review(here, ReviewRequest(asked, **options), Facts(here, 1), threads=1)
 
 
+def reviews(repo: Repo, files: Mapping[str, tuple[bytes, bytes]]) -> dict[str, Reviewed]:
+    """The review of a branch that changes all of these files."""
+    repo.track("*")
+    for number, branch in enumerate(("main", "topic")):
+        for name, sides in files.items():
+            repo.write(name, text_of(sides[number]))
+        repo.add()
+        repo.commit(branch)
+        if not number:
+            repo.git("checkout", "-q", "-b", "topic")
+    return {one.path.decode(): one for one in reviewed(repo).artifacts}
+
+
 def only(found: Review) -> Reviewed:
     (one,) = found.artifacts
     return one

@@ -17,8 +17,8 @@ from tests.containers import samples
 from tests.containers.aero_files import Chunk
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
-from tests.review.repos import reviewed
-from wtxtgit.report.review import Reviewed, Risk
+from tests.review.repos import reviewed, reviews
+from wtxtgit.report.review import Risk
 
 pytestmark = pytest.mark.slow
 
@@ -195,19 +195,6 @@ HONEST: dict[str, tuple[bytes, bytes]] = {
     "a.fold": (of_fold()(False), of_fold(notes=b'{"a":2}')(True)),
 }
 """Files that a writer saved again, with other weights."""
-
-
-def reviews(repo: Repo, files: dict[str, tuple[bytes, bytes]]) -> dict[str, Reviewed]:
-    """The review of a branch that changes all of these files."""
-    repo.track("*")
-    for number, branch in enumerate(("main", "topic")):
-        for name, sides in files.items():
-            repo.write(name, text_of(sides[number]))
-        repo.add()
-        repo.commit(branch)
-        if not number:
-            repo.git("checkout", "-q", "-b", "topic")
-    return {one.path.decode(): one for one in reviewed(repo).artifacts}
 
 
 def test_each_is_flagged(repo: Repo) -> None:

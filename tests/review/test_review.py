@@ -15,7 +15,7 @@ import wtxtgit as api
 from tests.containers import aero_files, fold_files, gguf_files, samples, torch_files
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
-from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
+from tests.review.repos import MODEL, file, only, put, reviewed, reviews, risks, started, weights
 from wtxtgit.chain.reader import Facts
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.comparison.compare import MOST_DISTRIBUTIONS
@@ -388,15 +388,7 @@ def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
 
 def changed(repo: Repo, name: str, before: bytes, after: bytes) -> Reviewed:
     """The review of a branch that makes one content of a file another."""
-    repo.track("*")
-    repo.write(name, text_of(before))
-    repo.add()
-    repo.commit("base")
-    repo.git("checkout", "-q", "-b", "topic")
-    repo.write(name, text_of(after))
-    repo.add()
-    repo.commit("change")
-    return only(reviewed(repo))
+    return reviews(repo, {name: (before, after)})[name]
 
 
 def of_a_new_one(repo: Repo, name: str, content: bytes) -> list[Risk]:
@@ -545,23 +537,16 @@ class TestWhatDecidesHowAModelIsUsed:
         shard = aero_files.shard(bytes(8))
         index = aero_files.tidx(aero_files.entry("w", [2], 0, 8))
         record = samples.count(1) + samples.mlcp_record(b"w", "Float32", [2], 8)
-        files: dict[str, list[bytes]] = {"a.aero": [], "a.fold": [], "a.checkpoint": []}
+        sides = []
         for licence in ("mit", "none"):
             told = json.dumps({"license": licence, "step": len(licence)}).encode()
             meta = aero_files.Chunk(b"MJSN", b"meta.json", told)
-            files["a.aero"].append(aero_files.file([meta, index, shard]))
-            files["a.fold"].append(fold_files.built(("notes", b"JSON", told)))
             metadata = {"shards": [{}], "customFields": {"license": licence}}
-            files["a.checkpoint"].append(samples.mlcp(metadata, record + told[:8]))
-        repo.track("*")
-        for n, branch in enumerate(("main", "topic")):
-            for name, sides in files.items():
-                repo.write(name, text_of(sides[n]))
-            repo.add()
-            repo.commit(branch)
-            if not n:
-                repo.git("checkout", "-q", "-b", "topic")
-        for one in reviewed(repo).artifacts:
+            aero = aero_files.file([meta, index, shard])
+            fold = fold_files.built(("notes", b"JSON", told))
+            sides.append((aero, fold, samples.mlcp(metadata, record + told[:8])))
+        names = ("a.aero", "a.fold", "a.checkpoint")
+        for one in reviews(repo, dict(zip(names, zip(*sides, strict=True), strict=True))).values():
             (message,) = (flag.message for flag in one.flags if flag.risk is Risk.METADATA)
             assert message.startswith("1 value: changed /"), one.path
             assert message.endswith("/license"), one.path
