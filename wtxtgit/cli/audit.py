@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from wtxtgit.cli.options import (
     passphrase_option,
     root_of_trust,
     strict_option,
+    trust_root_option,
 )
 from wtxtgit.cli.output import (
     is_printed,
@@ -142,14 +144,12 @@ def _print_as(form: str, report: AuditReport) -> None:
     elif form == "text":
         print_report(report)
     else:
-        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.cli.forge_step import print_findings
         from wtxtgit.report.forge_findings import of_audit
         from wtxtgit.report.markdown import summary
 
-        if form == "sarif":
-            print_sarif(of_audit(report))
-        else:
-            print_step(of_audit(report), report, summary(report), lambda: print_report(report))
+        summed = partial(summary, report)
+        print_findings(form, of_audit(report), report, summed, partial(print_report, report))
 
 
 def print_report(report: AuditReport) -> None:
@@ -192,11 +192,7 @@ def _range(text: str | None) -> tuple[str | None, str]:
 @click.command()
 @click.argument("path", type=click.Path())
 @click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
-@click.option(
-    "--trust-root",
-    metavar="COMMIT|FILE",
-    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
-)
+@trust_root_option
 @click.option("--json", "as_json", is_flag=True, help="Print the generations as JSON.")
 def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
     """List the sealed generations of the checkpoint at PATH, newest first.

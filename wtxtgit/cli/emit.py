@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 
 _HASH = re.compile(r"[0-9a-f]{64}")
+_output_option = click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help="Write to this file; - is a pipe.",
+)
 
 
 @click.command()
@@ -220,12 +226,7 @@ def _field(item: str) -> tuple[str, str]:
 
 @click.command()
 @click.argument("text", type=CheckpointTarget())
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    help="Write to this file; - is a pipe.",
-)
+@_output_option
 @click.option(
     "--wsum",
     type=FILE,
@@ -312,12 +313,7 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
 @delta.command()
 @click.argument("base", type=CheckpointTarget())
 @click.argument("delta", type=CheckpointTarget())
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    help="Write to this file; - is a pipe.",
-)
+@_output_option
 @click.option("--ts", help="For a plain delta: time of the new generation.")
 @click.option("--build", help="For a plain delta: where the weights come from.")
 @click.option(

@@ -19,20 +19,25 @@ if TYPE_CHECKING:
     from wtxtgit.model.plain import JsonObject
 
 
-def print_sarif(found: ForgeReport) -> None:
-    """Print findings for code scanning."""
-    print_json(sarif(found, __version__))
-
-
-def print_step(
-    found: ForgeReport, report: JsonObject, summary: str, show: Callable[[], None]
+def print_findings(
+    form: str,
+    found: ForgeReport,
+    report: JsonObject,
+    summary: Callable[[], str],
+    show: Callable[[], None],
 ) -> None:
-    """Print annotations, then what `show` prints; hand summary, outputs and JSON to the runner."""
+    """Print findings in a form of a forge: SARIF for code scanning, or a step of a workflow.
+
+    A step prints annotations, then what `show` prints. The runner gets summary, outputs and JSON.
+    """
+    if form == "sarif":
+        print_json(sarif(found, __version__))
+        return
     for line in workflow_commands(found):
         print(line)
     with _plain_lines():
         show()
-    _hand_over(found, report, summary)
+    _hand_over(found, report, summary())
 
 
 @contextmanager

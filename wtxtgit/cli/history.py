@@ -17,6 +17,7 @@ from wtxtgit.cli.options import (
     read_options,
     reading_options,
     root_of_trust,
+    trust_root_option,
     write_page,
 )
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
@@ -51,11 +52,7 @@ _NOTHING = "\u00b7"
     metavar="COUNT",
     help="Show only the last COUNT versions.",
 )
-@click.option(
-    "--trust-root",
-    metavar="COMMIT|FILE",
-    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
-)
+@trust_root_option
 @reading_options
 @html_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")

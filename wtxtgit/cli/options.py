@@ -239,6 +239,13 @@ def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     return repo.config.get(TRUST_ROOT) if given is None else given
 
 
+trust_root_option = click.option(
+    "--trust-root",
+    metavar="COMMIT|FILE",
+    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
+)
+
+
 def needed_root(repo: Repository, given: str | None, why: str) -> str:
     """The same, where nothing is done without one; raises UsageError, which says `why`."""
     root = root_of_trust(repo, given)

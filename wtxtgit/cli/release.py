@@ -10,7 +10,15 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.audit import print_report
 from wtxtgit.cli.keys import key_options, signing_key
-from wtxtgit.cli.options import FILE, completed, discover, facts_key, needed_root, no_cache_option
+from wtxtgit.cli.options import (
+    FILE,
+    completed,
+    discover,
+    facts_key,
+    needed_root,
+    no_cache_option,
+    trust_root_option,
+)
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.cli.passphrase import asker
 from wtxtgit.errors import counted
@@ -39,11 +47,7 @@ _PEM_ENDING = ".pem"
 @click.option(
     "--all-files", is_flag=True, help="List all files of the commit, not only checkpoints."
 )
-@click.option(
-    "--trust-root",
-    metavar="COMMIT|FILE",
-    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
-)
+@trust_root_option
 @key_options
 @click.option("-n", "--dry-run", is_flag=True, help="Write nothing; show what would be signed.")
 @no_cache_option

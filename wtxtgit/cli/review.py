@@ -28,6 +28,7 @@ from wtxtgit.cli.options import (
     read_options,
     reading_options,
     root_of_trust,
+    trust_root_option,
 )
 from wtxtgit.cli.output import print_json, print_line, progress
 from wtxtgit.errors import UsageError, counted
@@ -46,11 +47,7 @@ _T = TypeVar("_T")
 
 @click.command()
 @click.argument("range_", metavar="[RANGE]", required=False, type=Revision())
-@click.option(
-    "--trust-root",
-    metavar="COMMIT|FILE",
-    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
-)
+@trust_root_option
 @reading_options
 @click.option(
     "--format",
@@ -154,15 +151,12 @@ def _print(report: Review, form: str) -> None:
     elif form == "text":
         _print_text(report)
     else:
-        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.cli.forge_step import print_findings
         from wtxtgit.report.forge_findings import of_review
+        from wtxtgit.report.markdown import comment
 
-        if form == "sarif":
-            print_sarif(of_review(report))
-        else:
-            from wtxtgit.report.markdown import comment
-
-            print_step(of_review(report), report, comment(report), lambda: _print_text(report))
+        summed = partial(comment, report)
+        print_findings(form, of_review(report), report, summed, partial(_print_text, report))
 
 
 def _write(report: Review, form: str, page: bytes | None, output: Path) -> None:

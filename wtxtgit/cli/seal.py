@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -228,15 +229,12 @@ def _print_as(form: str, report: CheckReport, here: str) -> None:
     elif form == "text":
         print_report(report, here)
     else:
-        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.cli.forge_step import print_findings
         from wtxtgit.report.forge_findings import of_check
         from wtxtgit.report.markdown import check_summary
 
-        if form == "sarif":
-            print_sarif(of_check(report))
-        else:
-            summary = check_summary(report)
-            print_step(of_check(report), report, summary, lambda: print_report(report, here))
+        show = partial(print_report, report, here)
+        print_findings(form, of_check(report), report, partial(check_summary, report), show)
 
 
 def print_report(report: CheckReport, here: str) -> None:
