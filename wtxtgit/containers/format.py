@@ -365,6 +365,19 @@ class FileSet(Protocol):
         """Return the findings of the set from those of all its files, in their order."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedFiles(FileSet):
+    """Files that make up a model; `open_member` opens them when they are needed."""
+
+    files: tuple[str, ...]
+    open_member: OpenMember
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of the files."""
+        return self.files
+
+
 class SetReader(Protocol):
     """Reads the file that lists the files of a set, a JSON file or a pickle."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from wtxtgit.containers import set_files
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.format import FileSet, OpenMember, is_in_folder, opened_member
+from wtxtgit.containers.format import ListedFiles, OpenMember, is_in_folder, opened_member
 from wtxtgit.containers.gguf import MAGIC, check
 from wtxtgit.containers.gguf import read as file_read
 from wtxtgit.containers.gguf.read import (
@@ -64,17 +64,10 @@ def read(data: ByteView, open_member: OpenMember) -> SplitModel:
     return SplitModel(files, open_member)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitModel(FileSet):
-    """Files that make up a model; `open_member` opens them when they are needed."""
+class SplitModel(ListedFiles):
+    """A model in numbered files."""
 
-    files: tuple[str, ...]
-    open_member: OpenMember
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The paths of the files."""
-        return self.files
+    __slots__ = ()
 
     def describe(self, options: ReadOptions) -> Description:
         """Return all tensors of all files, in the files' order, and the first one's metadata.

@@ -18,7 +18,7 @@ from typing import NoReturn
 from wtxtgit.containers import json_text, set_files
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget, fail, quoted
-from wtxtgit.containers.format import MAX_SET_FILES, FileSet, OpenMember
+from wtxtgit.containers.format import MAX_SET_FILES, ListedFiles, OpenMember
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import read as shard_read
@@ -75,17 +75,10 @@ def read(data: ByteView, open_member: OpenMember) -> NumberedShards:
     return NumberedShards(set_files.listed(_FILES_KEY, data, MAX_SET_FILES), open_member)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NumberedShards(FileSet):
-    """Files that make up a model; `open_member` opens them when they are needed."""
+class NumberedShards(ListedFiles):
+    """A model in numbered files."""
 
-    files: tuple[str, ...]
-    open_member: OpenMember
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The paths of the files."""
-        return self.files
+    __slots__ = ()
 
     def describe(self, options: ReadOptions) -> Description:
         """Return all tensors of all files, in the files' order; raises FormatError."""
