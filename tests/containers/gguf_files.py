@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from wtxtgit.model.ggml import TYPES
+
 ARRAY, STRING, BOOL, UINT32 = 9, 8, 7, 4
 F32, Q4_0 = 0, 2
 
@@ -64,3 +66,16 @@ def gguf(
 ) -> bytes:
     """A file with `data` at the place that offsets count from."""
     return padded(head(entries, infos), unit) + data
+
+
+def quantised_file(**tensors: tuple[str, bytes]) -> bytes:
+    """A file of tensors in rows of 256 items, each with the name of its type and its bytes."""
+    numbers = {kind.name: (number, kind) for number, kind in TYPES.items()}
+    infos, data = [], b""
+    for name, (word, raw) in tensors.items():
+        number, kind = numbers[word]
+        items = len(raw) // kind.size * kind.block
+        infos.append(info(name, (256, items // 256), len(data), number))
+        data += padded(raw)
+    version = entry("general.quantization_version", UINT32, struct.pack("<I", 2))
+    return gguf((ARCHITECTURE, version), infos, data)

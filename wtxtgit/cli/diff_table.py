@@ -182,7 +182,7 @@ def _measures(tensor: TensorDiff) -> tuple[str, ...]:
     share = percent(change.changed_share)
     if not isinstance(change, Numbers):
         rows = "" if change.rows is None else _rows(change.rows)
-        return ("", f"{share} of bytes", rows, *("",) * len(_VALUES))
+        return (change.compared_by, f"{share} of bytes", rows, *("",) * len(_VALUES))
     before, after = change.before, change.after
     flips = str(change.sign_flips) if change.sign_flips else ""
     new = f"{change.new_nan}/{change.new_inf}" if change.new_nan or change.new_inf else ""

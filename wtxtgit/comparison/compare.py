@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.comparison.parts import file_of, looks_like, part_changes, rest_of
-from wtxtgit.errors import FormatError, clipped
+from wtxtgit.errors import FormatError, clipped, counted
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.model.tensor import Key, PackedBytes, ReadOptions, Tensor, keys_of
@@ -35,7 +35,7 @@ from wtxtgit.report.figures import apart
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import are_reordered, compare_bytes, compare_numbers
 from wtxtgit.tensors.row_risks import row_states
-from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
+from wtxtgit.tensors.tensor_bytes import as_numbers, as_values, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
 if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
@@ -71,6 +71,7 @@ _MOST_ALIKE = 4
 """With at most this many tensors that are alike there another one is compared."""
 _REST = "rest"
 """Where in the metadata there is what else somebody may have changed in a file."""
+_UNMEASURED = "how much the values changed is not known"
 _ABSENT = object()
 
 
@@ -380,7 +381,7 @@ class _Diff:
         dtype, shape = a.label, a.logical_shape
         base_dtype = dtype if dtype != b.label else None
         base_shape = shape if shape != b.logical_shape else None
-        is_alike = base_dtype is None and base_shape is None
+        is_alike = base_dtype is None and base_shape is None and a.packing == b.packing
         change: Numbers | ByteChange | None = None
         reason = _absence(a, b)
         if reason is None and is_alike and self._is_known_same(a, b):
@@ -414,34 +415,66 @@ class _Diff:
 
         Raises FormatError.
         """
-        numbers_a, numbers_b = as_numbers(a), as_numbers(b)
-        are_numbers = numbers_a is not None and numbers_b is not None
-        if not is_alike and not are_numbers:
-            return None, None
+        values_a, values_b = as_values(a), as_values(b)
+        if not is_alike and (values_a is None or values_b is None):
+            return (
+                None,
+                None if a.label != b.label else f"packed as {a.packing or 'unknown'} before",
+            )
         reason = self.before.budget.refusal(a) or self.after.budget.refusal(b)
         if reason is not None:
             return None, reason
         self.before.prepare(a)
         self.after.prepare(b)
-        if numbers_a is not None and numbers_b is not None:
-            if not prod(b.logical_shape):
-                return None, None
-            # Compare bytes first: most tensors of two generations are equal, or differ early.
-            if is_alike and self._is_same(numbers_a, numbers_b):
-                return None, None
-            change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
-            if change.after.is_zero or change.is_flat:
-                return change, None
-            if is_alike and change.is_alike and are_reordered(numbers_a, numbers_b):
-                change = replace(change, is_reordered=True)
-            norm = change.before.root_mean_square
-            # The progress bar counts bytes that are read once.
-            states = row_states(numbers_a, numbers_b, norm, threads=self.threads)
-            return replace(change, states=states), None
-        # Packed dtypes: only the format knows what their bytes mean.
-        if self._is_same(a, b):
+        if values_a is not None and values_b is not None and not prod(b.logical_shape):
             return None, None
+        # Compare bytes first: most tensors of two generations are equal, or differ early.
+        if is_alike and self._is_same(as_numbers(a) or a, as_numbers(b) or b):
+            return None, None
+        if values_a is None or values_b is None:
+            return self._of_bytes(a, b)
+        if as_numbers(a) is not None and as_numbers(b) is not None:
+            return self._of_numbers(values_a, values_b, is_alike=is_alike), None
+        return self._of_quantised(a, b, (values_a, values_b), is_alike=is_alike)
+
+    def _of_numbers(
+        self, a: Tensor, b: Tensor, *, is_alike: bool, stored: int | None = None
+    ) -> Numbers:
+        """Compare numbers; of quantised ones `stored` are the bytes of `a` in its file."""
+        is_decoded = stored is not None
+        nbytes = max(a.nbytes, 1)
+
+        def advance(count: int) -> None:
+            self.pages.advance(count if stored is None else count * stored // nbytes)
+
+        change = compare_numbers(a, b, advance, threads=self.threads, is_decoded=is_decoded)
+        # What quantising makes of small rows is no risk of its own.
+        if change.after.is_zero or change.is_flat or (is_decoded and not is_alike):
+            return change
+        if is_alike and change.is_alike and are_reordered(a, b):
+            change = replace(change, is_reordered=True)
+        norm = change.before.root_mean_square
+        # The progress bar counts bytes that are read once.
+        states = row_states(a, b, norm, threads=self.threads)
+        return replace(change, states=states)
+
+    def _of_quantised(
+        self, a: Tensor, b: Tensor, values: tuple[Tensor, Tensor], *, is_alike: bool
+    ) -> tuple[Numbers, str | None]:
+        """Compare by value where at least one side is quantised."""
+        change = self._of_numbers(*values, is_alike=is_alike, stored=a.nbytes)
+        if not is_alike:
+            return change, None
         from wtxtgit.tensors.quantised import scale_states  # few files have packed tensors
+
+        change = replace(change, scales=scale_states(a, b))
+        if change.changed:
+            return change, None
+        return change, f"{counted(change.changed_bytes or 0, 'byte')} differ, but no value"
+
+    def _of_bytes(self, a: Tensor, b: Tensor) -> tuple[ByteChange | None, str | None]:
+        """Compare packed items of one dtype, where only the format knows what their bytes mean."""
+        from wtxtgit.tensors.quantised import scale_states
 
         # Without an element it is not known which bytes make up an item.
         if a.nbytes != b.nbytes:
@@ -562,6 +595,27 @@ def _tensor_notes(
         yield "the two have no tensor in common"
     elif not before.tensors and not after.tensors:
         yield "neither side has tensors"
+    for kind, what in (("scales", "bytes and scales"), ("bytes", "bytes")):
+        of_kind = [
+            t.dtype
+            for t in tensors
+            if isinstance(t.change, ByteChange) and t.change.compared_by == kind
+        ]
+        if of_kind:
+            yield f"{_listed_dtypes(of_kind)} compared by {what}: {_UNMEASURED}"
+    of_two = [
+        f"{t.base_dtype} -> {t.dtype}"
+        for t in tensors
+        if t.base_dtype and t.change is None and t.reason is None and t.base_shape is None
+    ]
+    if of_two:
+        yield f"{_listed_dtypes(of_two)} compared by dtype and shape: {_UNMEASURED}"
+
+
+def _listed_dtypes(dtypes: list[str]) -> str:
+    """Return `2 tensors (IQ1_S, IQ2_XS)`."""
+    named = clipped(", ".join(sorted(set(dtypes))), MAX_VALUE)
+    return f"{counted(len(dtypes), 'tensor')} ({named})"
 
 
 def _metadata(

@@ -118,12 +118,14 @@ def _became(new_nan: int, new_inf: int, total: int, what: str) -> Iterator[Conce
 class ScaleStates:
     """Blocks of packed numbers whose scales became NaN or infinite, and blocks that are 0.
 
-    For types whose scales are not known, a block is one byte. In `scaled` of the `changed` blocks
-    only scales changed, by `factors` from the least to the largest, if these can be told. `cosine`
-    and `times` (the norm after divided by that before) are those of the items if `has_items`,
-    otherwise of the scales; both None if they are not known.
+    For types whose scales are not known (without `has_scales`) a block is one byte. In `scaled` of
+    the `changed` blocks only scales changed, by `factors` from the least to the largest, if these
+    can be told. `cosine` and `times` (the norm after divided by that before) are those of the
+    scales; both None if they are not known.
     """
 
+    nbytes: int
+    changed_bytes: int
     blocks: int
     new_nan: int
     new_inf: int
@@ -134,29 +136,33 @@ class ScaleStates:
     factors: tuple[float, float] | None = None
     cosine: float | None = None
     times: float | None = None
-    has_items: bool = False
+    has_scales: bool = False
 
     def concerns(self) -> Iterator[Concern]:
+        """Yield what the scales tell of numbers that are not known."""
         yield from _became(self.new_nan, self.new_inf, self.blocks, "block")
         if self.zero_after == self.blocks:
             if self.zero_before < self.blocks:
                 yield Concern(ValueRisk.ZERO, "all items became 0")
             return
-        if self.factors is not None and 2 * self.scaled >= self.changed:
-            yield self._scaled(*self.factors)
+        by_factor = self.by_factor()
+        if by_factor is not None:
+            yield by_factor
             return
-        what = "items" if self.has_items else "scales"
         if self.cosine is None or self.times is None:
             return
-        apart = max(abs(self.cosine + 1), abs(self.times - 1))
-        if self.has_items and apart <= _NEARLY:
-            yield Concern(ValueRisk.NEGATED, "all items were negated")
-        elif self.cosine <= OPPOSITE:
-            message = f"the {what} point the other way: cosine {self.cosine:.6f}"
+        if self.cosine <= OPPOSITE:
+            message = f"the scales point the other way: cosine {self.cosine:.6f}"
             yield Concern(ValueRisk.NEGATED, message)
         if not 1 / OUTLIER < self.times < OUTLIER:
-            message = f"the norm of the {what} became {self.times:.3g} times its old value"
+            message = f"the norm of the scales became {self.times:.3g} times its old value"
             yield Concern(ValueRisk.NORM, message)
+
+    def by_factor(self) -> Concern | None:
+        """Return by which factors blocks were multiplied, if that is most of what changed."""
+        if self.factors is None or 2 * self.scaled < self.changed:
+            return None
+        return self._scaled(*self.factors)
 
     def _scaled(self, least: float, most: float) -> Concern:
         risk = ValueRisk.NEGATED if least < 0 else ValueRisk.NORM
@@ -244,12 +250,14 @@ class Numbers(JsonObject):
     integer for integers; `max_abs_at` is its index, None if nothing changed by a finite amount.
     `ulp` counts changed floats by their distance, as (least of a bucket, count), where each bucket
     reaches up to twice its least; None for items that are not floats, or if the dtypes differ.
-    `is_reordered` says that both sides have the same items.
+    `is_reordered` says that both sides have the same items. `is_quantised` if a side was decoded
+    from blocks of a quantised type; `scales` are set if both are of one type.
     """
 
     KEYS = (
         "elements changed_elements=changed changed_share *rows l2 relative_l2 max_abs "
-        "max_abs_at cosine before after sparsity_change new_nan new_inf sign_flips ulp?"
+        "max_abs_at cosine before after sparsity_change new_nan new_inf sign_flips ulp? "
+        "bytes=nbytes? changed_bytes?"
     )
 
     elements: int
@@ -269,6 +277,18 @@ class Numbers(JsonObject):
     ulp: tuple[tuple[int, int], ...] | None
     states: RowStates | None = None
     is_reordered: bool = False
+    is_quantised: bool = False
+    scales: ScaleStates | None = None
+
+    @property
+    def nbytes(self) -> int | None:
+        """The bytes of quantised numbers as they are stored; None for other numbers."""
+        return None if self.scales is None else self.scales.nbytes
+
+    @property
+    def changed_bytes(self) -> int | None:
+        """How many of `nbytes` differ."""
+        return None if self.scales is None else self.scales.changed_bytes
 
     @property
     def changed_share(self) -> float:
@@ -302,11 +322,21 @@ class Numbers(JsonObject):
             return
         if self.is_flat:
             yield Concern(ValueRisk.CONSTANT, f"all items became {self.after.mean:.6g}")
-        yield from self._negated()
+        by_factor = None if self.scales is None else self.scales.by_factor()
+        if by_factor is None:
+            yield from self._negated()
+        elif by_factor.risk is ValueRisk.NEGATED:
+            yield by_factor
         if self.is_reordered:
             message = "it has the same items in another order"
             yield Concern(ValueRisk.REORDERED, message)
         yield from () if self.states is None else self.states.concerns()
+        if by_factor is None:
+            yield from self._outlier()
+        elif by_factor.risk is ValueRisk.NORM:
+            yield by_factor
+
+    def _outlier(self) -> Iterator[Concern]:
         before, after = self.before.root_mean_square, self.after.root_mean_square
         if self.elements >= LEAST_ITEMS and before:
             times = after / before
@@ -325,12 +355,12 @@ class Numbers(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ByteChange(JsonObject):
-    """How a tensor changed whose items are not numbers of whole bytes.
+    """How a tensor changed whose items are no numbers that are known.
 
     `rows` is set if its rows are whole bytes.
     """
 
-    KEYS = "bytes=nbytes changed_bytes=changed changed_share *rows"
+    KEYS = "bytes=nbytes changed_bytes=changed changed_share *rows compared_by"
 
     nbytes: int
     changed: int
@@ -340,6 +370,11 @@ class ByteChange(JsonObject):
     @property
     def changed_share(self) -> float:
         return self.changed / self.nbytes
+
+    @property
+    def compared_by(self) -> str:
+        """What is known of the change besides its bytes: `scales`, or nothing but `bytes`."""
+        return "scales" if self.states is not None and self.states.has_scales else "bytes"
 
     def concerns(self) -> Iterator[Concern]:
         """Yield what a reviewer must not miss."""

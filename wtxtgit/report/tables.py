@@ -117,7 +117,7 @@ class Table(Generic[_T]):
 def relative_cell(tensor: TensorDiff) -> Cell:
     """Return how much a tensor changed relative to its size, or why there is no such number."""
     if not isinstance(tensor.change, Numbers):
-        return "not compared" if tensor.change is None else "bytes"
+        return "not compared" if tensor.change is None else tensor.change.compared_by
     change = tensor.change.relative_l2
     return relative(None) if change is None else Share(change)
 

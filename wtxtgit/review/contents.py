@@ -49,6 +49,7 @@ from wtxtgit.report.review import (
 )
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited, part_flags
+from wtxtgit.tensors.quantised import not_finite
 from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.file import TextFile
@@ -62,7 +63,6 @@ _NOT_CHECKED = (
     "hashes in the file were not compared, for which all of its payload is needed: wtxtgit verify "
     "compares them"
 )
-_NEW = "items of a new tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,9 @@ def here(reader: BranchReader, changed: Sequence[ChangedCheckpoint]) -> Iterator
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:
     """Yield flags for NaN and Inf in tensors of the head that the base lacks; raises CheckError."""
     added = {tensor.name for tensor in report.of(TensorStatus.ADDED)}
-    nan, inf, unread = [], [], []
+    nan: list[tuple[str, str]] = []
+    inf: list[tuple[str, str]] = []
+    unread = []
     for tensor in checkpoint.tensors:
         if (
             tensor.name not in added
@@ -334,16 +336,21 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
             continue
         checkpoint.prepare(tensor)
         try:
-            values = statistics(as_numbers(tensor) or tensor)
+            if tensor.packing is not None:
+                counts, what = not_finite(tensor), "blocks"
+            else:
+                values = statistics(as_numbers(tensor) or tensor)
+                counts = (0, 0, 0) if values is None else (values.nan, values.inf, values.count)
+                what = "items"
         except FormatError as error:
             if error.kind == "limit":
                 unread.append((tensor.name, error.message))
             continue
         pages.advance(tensor.nbytes)
-        if values is not None and values.nan:
-            nan.append((tensor.name, f"{values.nan} of {values.count} {_NEW} are NaN"))
-        if values is not None and values.inf:
-            inf.append((tensor.name, f"{values.inf} of {values.count} {_NEW} are Inf"))
+        for found, count, word in ((nan, counts[0], "NaN"), (inf, counts[1], "Inf")):
+            if count:
+                message = f"{count} of {counts[2]} {what} of a new tensor are {word}"
+                found.append((tensor.name, message))
     yield from limited(Risk.NEW_NAN, nan)
     yield from limited(Risk.NEW_INF, inf)
     yield from limited(Risk.UNREAD, unread)

@@ -124,10 +124,12 @@ def unusual_groups(groups: Iterable[LayerGroup]) -> list[Outlier]:
 
 def unusual_tensors(tensors: Iterable[TensorDiff], but: Iterable[str]) -> Iterator[Outlier]:
     """Yield outliers among tensors with the same role, except those of the groups in `but`."""
-    roles: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    roles: defaultdict[object, dict[str, float]] = defaultdict(dict)
     for tensor in tensors:
         if isinstance(tensor.change, Numbers):
-            roles[role_of(tensor.name)][tensor.name] = tensor.change.relative_l2 or 0.0
+            # What quantising changes depends on the type.
+            role = role_of(tensor.name), tensor.dtype, tensor.base_dtype
+            roles[role][tensor.name] = tensor.change.relative_l2 or 0.0
     left_out = frozenset(but)
     for changes in roles.values():
         yield from (one for one in outliers(changes) if group_of(one.name) not in left_out)
@@ -163,8 +165,12 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     yield from _renamed(report)
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
     yield from _single(report, groups)
-    # Layers first: a tensor is flagged by itself only if its layer is not.
-    large = unusual_groups(groups)
+    # Layers first: a tensor is flagged by itself only if its layer is not. In a model of several
+    # quantised types layers change by as much as their types are coarse.
+    quantised = {
+        group_of(t.name) for t in changed if isinstance(t.change, Numbers) and t.change.is_quantised
+    }
+    large = unusual_groups(group for group in groups if group.name not in quantised)
     yield from limited(Risk.UNUSUAL, ((None, _told(one, "layers")) for one in large))
     tensors = unusual_tensors(changed, (one.name for one in large))
     yield from limited(

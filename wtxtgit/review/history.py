@@ -43,7 +43,7 @@ from wtxtgit.report.history import History, PastVersion, Point, Points, Series, 
 from wtxtgit.report.inspect import Statistics
 from wtxtgit.review.flags import group_of
 from wtxtgit.tensors.statistics import statistics
-from wtxtgit.tensors.tensor_bytes import as_numbers
+from wtxtgit.tensors.tensor_bytes import as_values
 from wtxtgit.text.index import want_payload
 
 _MOST_AUTHOR = 100
@@ -324,13 +324,13 @@ class _Reading:
         return None if not points else replace(points[max(points)], l2=0.0, base_norm=0.0)
 
     def _counted(self, tensor: Tensor, after: Checkpoint, pages: Pages) -> Point | None:
-        if tensor.absent is not None or as_numbers(tensor) is None:
+        if tensor.absent is not None or as_values(tensor) is None:
             return None
         if after.budget.refusal(tensor) is not None:
             return None
         after.prepare(tensor)
         try:
-            values = statistics(as_numbers(tensor) or tensor)
+            values = statistics(as_values(tensor) or tensor)
         except FormatError:
             return None
         pages.advance(tensor.nbytes)

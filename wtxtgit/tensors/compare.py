@@ -86,10 +86,15 @@ class BlockChange:
 
 @dataclass(frozen=True, slots=True)
 class BlockComparer:
-    """Compares blocks of two elements; the parts of complex items count as separate numbers."""
+    """Compares blocks of two elements; the parts of complex items count as separate numbers.
+
+    `is_decoded` for numbers that no file has in this form: how many floats apart they are is not
+    counted.
+    """
 
     a: str
     b: str
+    is_decoded: bool = False
 
     @property
     def is_one_dtype(self) -> bool:
@@ -97,7 +102,7 @@ class BlockComparer:
 
     @property
     def has_ulp(self) -> bool:
-        return self.is_one_dtype and self.b not in numbers.INTEGERS
+        return self.is_one_dtype and self.b not in numbers.INTEGERS and not self.is_decoded
 
     @property
     def is_integer(self) -> bool:
@@ -278,12 +283,20 @@ def _with_imaginary(values: F8, element: str) -> F8:
 
 
 def compare_numbers(
-    a: Tensor, b: Tensor, advance: Progress, *, threads: int | None = None
+    a: Tensor,
+    b: Tensor,
+    advance: Progress,
+    *,
+    threads: int | None = None,
+    is_decoded: bool = False,
 ) -> Numbers:
-    """Compare tensors of one shape, prepared by `as_numbers`; raises FormatError."""
+    """Compare tensors of one shape, prepared by `as_values`; raises FormatError.
+
+    `is_decoded` if one of them is quantised.
+    """
     if a.element is None or b.element is None:
         raise TypeError("a tensor without numbers")
-    comparer = BlockComparer(a.element, b.element)
+    comparer = BlockComparer(a.element, b.element, is_decoded)
     comparison = _ComparisonSums(comparer, b.logical_shape)
     sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
     blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
@@ -427,6 +440,7 @@ class _ComparisonSums:
             self.new_inf,
             self.sign_flips,
             tuple(buckets) if self.comparer.has_ulp else None,
+            is_quantised=self.comparer.is_decoded,
         )
 
     def _relative(self) -> float | None:

@@ -2,23 +2,23 @@
 
 A block of ggml's quantised types has one or two scales, and all its numbers are multiples of them:
 if a scale is NaN or infinite, so are the numbers, and if all scales are 0, so are the numbers. If
-all scales are multiplied by a factor, so are the numbers. The types with the simplest blocks are
-compared by their numbers, too.
+all scales are multiplied by a factor, so are the numbers. `dequantised` has the numbers of most
+types.
 https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wtxtgit.model.ggml import QUANTISED
 from wtxtgit.model.tensor import Tensor
 from wtxtgit.report.diff import ScaleStates
 from wtxtgit.tensors.numbers import BLOCK, F8
-from wtxtgit.tensors.tensor_bytes import aligned
+from wtxtgit.tensors.tensor_bytes import aligned, blocks
 
 _SCALES = {
     # size of a block in bytes, dtype of a scale, positions of scales in the block
@@ -52,48 +52,77 @@ _ANY: tuple[int, str, tuple[int, ...]] = (1, "", ())
 """For other packed items it is only meaningful whether all bytes are 0."""
 
 
+def _layout(tensor: Tensor) -> tuple[int, str, tuple[int, ...]]:
+    kind = None if tensor.packing is None else QUANTISED[tensor.packing][1].name
+    layout = _SCALES.get(kind or "", _ANY)
+    return _ANY if tensor.nbytes % layout[0] else layout
+
+
+def not_finite(tensor: Tensor) -> tuple[int, int, int]:
+    """Count the blocks of a quantised tensor that are NaN or infinite by their scales, and all.
+
+    Raises FormatError.
+    """
+    size, dtype, places = _layout(tensor)
+    count = nan = inf = 0
+    for raw in blocks(tensor, BLOCK // size * size):
+        are_nan, are_inf, _ = _state(raw, size, dtype, places)
+        count += len(are_nan)
+        nan += int(np.count_nonzero(are_nan))
+        inf += int(np.count_nonzero(are_inf))
+    return nan, inf, count
+
+
 def scale_states(a: Tensor, b: Tensor) -> ScaleStates:
     """Compare the scales of two tensors of one dtype and size; raises FormatError."""
-    size, dtype, places = _SCALES.get(b.dtype, _ANY)
-    if b.nbytes % size or b.byteorder != "little":
-        size, dtype, places = _ANY
+    size, dtype, places = _layout(b)
     step = BLOCK // size * size
-    blocks = new_nan = new_inf = zero_before = zero_after = 0
-    changes = _ScaleChanges(b.dtype, size, dtype, places)
+    count = new_nan = new_inf = zero_before = zero_after = 0
+    changes = _ScaleChanges(size, dtype, places)
     for raws in aligned(a, size, b, size, step):
         nan, inf, zero = zip(*(_state(raw, size, dtype, places) for raw in raws), strict=True)
-        blocks += len(raws[1]) // size
+        count += len(raws[1]) // size
         new_nan += int(np.count_nonzero(nan[1] & ~nan[0]))
         new_inf += int(np.count_nonzero(inf[1] & ~inf[0]))
         zero_before += int(np.count_nonzero(zero[0]))
         zero_after += int(np.count_nonzero(zero[1]))
-        if places:
-            changes.add(*raws)
+        changes.add(*raws)
     return ScaleStates(
-        blocks, new_nan, new_inf, zero_before, zero_after, *changes.result(), b.dtype in _DECODED
+        b.nbytes,
+        changes.changed_bytes,
+        count,
+        new_nan,
+        new_inf,
+        zero_before,
+        zero_after,
+        *changes.result(),
+        has_scales=bool(places),
     )
 
 
 class _ScaleChanges:
-    """Sums over all blocks of a type whose scales are known."""
+    """Sums over all blocks of a type; without `places` its scales are not known."""
 
-    def __init__(self, name: str, size: int, dtype: str, places: tuple[int, ...]) -> None:
-        self._decode = _DECODED.get(name)
+    def __init__(self, size: int, dtype: str, places: tuple[int, ...]) -> None:
         self._size, self._dtype, self._places = size, dtype, places
         width = np.dtype(dtype).itemsize if places else 0
         of_scales = [at + n for at in places for n in range(width)]
         self._rest = np.setdiff1d(np.arange(size), of_scales)
+        self.changed_bytes = 0
         self._changed = self._scaled = 0
         self._factors: list[float] = []
         self._before = self._after = self._both = 0.0
 
     def add(self, raw_a: memoryview, raw_b: memoryview) -> None:
         a, b = (np.frombuffer(raw, np.uint8).reshape(-1, self._size) for raw in (raw_a, raw_b))
+        differs = a != b
+        self.changed_bytes += int(np.count_nonzero(differs))
+        if not self._places:
+            return
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            scales = self._scales(a), self._scales(b)
-            self._count(a, b, *scales)
-            finite = np.isfinite(scales[0]).all(axis=1) & np.isfinite(scales[1]).all(axis=1)
-            x, y = scales if self._decode is None else (self._decode(a), self._decode(b))
+            x, y = self._scales(a), self._scales(b)
+            self._count(differs, x, y)
+            finite = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
             x, y = x[finite], y[finite]
             self._before += float(np.einsum("ij,ij->", x, x))
             self._after += float(np.einsum("ij,ij->", y, y))
@@ -102,10 +131,10 @@ class _ScaleChanges:
     def _scales(self, packed: _Bytes) -> F8:
         return np.stack([_field(packed, at, self._dtype) for at in self._places], axis=1)
 
-    def _count(self, a: _Bytes, b: _Bytes, before: F8, after: F8) -> None:
+    def _count(self, differs: _Blocks, before: F8, after: F8) -> None:
         """Count changed blocks, and those in which only the scales changed, with their factors."""
-        changed = (a != b).any(axis=1)
-        scaled = changed & (a[:, self._rest] == b[:, self._rest]).all(axis=1)
+        changed = np.logical_or.reduce(differs, axis=1)
+        scaled = changed & ~np.logical_or.reduce(differs[:, self._rest], axis=1)
         self._changed += int(np.count_nonzero(changed))
         self._scaled += int(np.count_nonzero(scaled))
         # The quotients of smaller numbers are imprecise.
@@ -132,53 +161,6 @@ def _field(packed: _Bytes, at: int, dtype: str) -> F8:
     field = np.ascontiguousarray(packed[:, at : at + width]).view(dtype)[:, 0]
     values: F8 = field.astype(np.float64)
     return values
-
-
-def _nibbles(packed: _Bytes, at: int) -> F8:
-    """Return 32 numbers of four bits each, from 16 bytes: first the lower halves."""
-    halves = packed[:, at : at + 16]
-    numbers: F8 = np.concatenate((halves & 15, halves >> 4), axis=1).astype(np.float64)
-    return numbers
-
-
-def _fifth_bits(packed: _Bytes, at: int) -> F8:
-    """Return 32 numbers that are 0 or 16, from 4 bytes."""
-    bits = np.unpackbits(packed[:, at : at + 4], axis=1, bitorder="little")
-    return bits.astype(np.float64) * 16
-
-
-def _scale(packed: _Bytes, at: int = 0) -> F8:
-    return _field(packed, at, "<f2")[:, None]
-
-
-def _q8_0(packed: _Bytes) -> F8:
-    return np.ascontiguousarray(packed[:, 2:]).view(np.int8).astype(np.float64) * _scale(packed)
-
-
-def _q4_0(packed: _Bytes) -> F8:
-    return (_nibbles(packed, 2) - 8) * _scale(packed)
-
-
-def _q4_1(packed: _Bytes) -> F8:
-    return _nibbles(packed, 4) * _scale(packed) + _scale(packed, 2)
-
-
-def _q5_0(packed: _Bytes) -> F8:
-    return (_nibbles(packed, 6) + _fifth_bits(packed, 2) - 16) * _scale(packed)
-
-
-def _q5_1(packed: _Bytes) -> F8:
-    return (_nibbles(packed, 8) + _fifth_bits(packed, 4)) * _scale(packed) + _scale(packed, 2)
-
-
-_DECODED: dict[str, Callable[[_Bytes], F8]] = {
-    "Q8_0": _q8_0,
-    "Q4_0": _q4_0,
-    "Q4_1": _q4_1,
-    "Q5_0": _q5_0,
-    "Q5_1": _q5_1,
-}
-"""The numbers of blocks, a row for each block; their order in it is that of ggml."""
 
 
 def _state(

@@ -26,7 +26,7 @@ from wtxtgit.report.diff import Numbers, SideFacts
 from wtxtgit.report.inspect import Statistics
 from wtxtgit.tensors import numbers, tensor_bytes
 from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, scaled, value_table
-from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
+from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_values
 
 if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
     from wtxtgit.report.review import Distributions
@@ -185,7 +185,7 @@ def distributions(
     """
     from wtxtgit.report.review import Distributions, Histogram
 
-    before, after = as_numbers(a), as_numbers(b)
+    before, after = as_values(a), as_values(b)
     if before is None or after is None or before.element is None or after.element is None:
         return None
     elements = before.element, after.element

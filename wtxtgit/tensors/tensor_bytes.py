@@ -430,6 +430,16 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
     return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
 
 
+def as_values(tensor: Tensor) -> Tensor | None:
+    """Return the tensor as `as_numbers` does, and quantised numbers as f32."""
+    numbers = as_numbers(tensor)
+    if numbers is not None or tensor.packing is None:
+        return numbers
+    from wtxtgit.tensors.dequantised import dequantised  # few files have quantised tensors
+
+    return dequantised(tensor)
+
+
 def aligned(
     a: Tensor, item_a: int, b: Tensor, item_b: int, size: int
 ) -> Iterator[tuple[memoryview, memoryview]]:

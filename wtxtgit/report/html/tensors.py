@@ -158,6 +158,8 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
     share = percent(change.changed_share)
     if isinstance(change, ByteChange):
         yield "Bytes changed", f"{count(change.changed)} of {count(change.nbytes)} ({share})"
+        what = "bytes and scales" if change.compared_by == "scales" else "bytes"
+        yield "Compared by", f"{what}, not by value"
     else:
         relative = change.relative_l2
         words = "from 0" if relative is None else percent(relative)
@@ -169,6 +171,9 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
         yield "Largest change", number(change.max_abs) + (f" at [{at}]" if at else "")
         yield "Elements changed", f"{count(change.changed)} of {count(change.elements)} ({share})"
         yield "Sign flips", count(change.sign_flips)
+        if change.scales is not None:
+            scales = change.scales
+            yield "Bytes changed", f"{count(scales.changed_bytes)} of {count(scales.nbytes)}"
         if change.new_nan or change.new_inf:
             yield "New NaN, new Inf", f"{count(change.new_nan)}, {count(change.new_inf)}"
     if change.rows is not None:
