@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import islice
 from math import prod
@@ -312,6 +313,7 @@ class _Diff:
     after: Checkpoint
     pages: Pages
     threads: int | None
+    samples: dict[Tensor, Hashable] = field(default_factory=dict)
 
     def run(self) -> list[TensorDiff]:
         """Compare all tensors: those of `after` in its order, then those that are gone."""
@@ -340,17 +342,27 @@ class _Diff:
     def _moved(self, changed: list[tuple[int, Tensor]]) -> Iterator[tuple[int, str]]:
         """Yield the changed tensors, by place, that have the values of another one before."""
         kinds = {_kind(tensor) for _, tensor in changed}
+        # Bytes that are decoded have no number, also if those of the other side have one.
+        decoded = {_kind(tensor) for _, tensor in changed if isinstance(tensor.held, PackedBytes)}
         there: defaultdict[Hashable, list[Tensor]] = defaultdict(list)
         for tensor in self.before.tensors:
-            if _kind(tensor) in kinds:
-                alike = there[self._sampled(self.before, tensor)]
-                if len(alike) < _MOST_ALIKE:
-                    alike.append(tensor)
+            kind = _kind(tensor)
+            if kind not in kinds:
+                continue
+            content = self.before.content(tensor)
+            identities: set[Hashable] = set() if content is None else {(kind, content)}
+            if content is None or kind in decoded:
+                identities.add(self._sampled(self.before, tensor))
+            for identity in identities - {None}:
+                if len(there[identity]) < _MOST_ALIKE:
+                    there[identity].append(tensor)
         for place, tensor in changed:
-            which = self._sampled(self.after, tensor)
-            # Unknown samples are equal to none.
-            for other in there.get(which, ()) if which is not None else ():
-                if self.after.content(tensor) is not None or self._are_equal(other, tensor):
+            content = self.after.content(tensor)
+            which = (
+                self._sampled(self.after, tensor) if content is None else (_kind(tensor), content)
+            )
+            for other in there.get(which, ()):
+                if content is not None or self._are_equal(other, tensor):
                     yield place, other.name
                     break
 
@@ -361,20 +373,24 @@ class _Diff:
             return False
 
     def _sampled(self, side: Checkpoint, tensor: Tensor) -> Hashable:
-        """Return what tensors of equal values share; None if they would have to be decoded.
-
-        A number of the content if texts have one: equal numbers mean equal values.
-        """
-        content = side.content(tensor)
-        if content is not None:
-            return _kind(tensor), content
-        if tensor.absent is not None or isinstance(tensor.held, PackedBytes):
+        """Return what tensors of equal values share, by some of the bytes; None if not known."""
+        if tensor.absent is not None:
             return None
+        if isinstance(tensor.held, PackedBytes):
+            # Of those that were compared the samples were taken while they were decoded.
+            if tensor not in self.samples and side.budget.refusal(tensor) is None:
+                self._sample(side, tensor)
+            return self.samples.get(tensor)
         side.prepare(tensor)
-        data, middle = tensor.held, tensor.nbytes // 2
-        parts = (data[:_SAMPLE], data[middle : middle + _SAMPLE], data[-_SAMPLE:])
-        layout = (tensor.order, tensor.byteorder, tensor.strides)
-        return _kind(tensor), layout, tuple(map(bytes, parts))
+        return _sample_of(tensor, tensor.held)
+
+    def _sample(self, side: Checkpoint, tensor: Tensor) -> None:
+        """Take the sample of a tensor that has to be decoded, while that is at hand."""
+        if not isinstance(tensor.held, PackedBytes):
+            return
+        side.prepare(tensor)
+        with suppress(FormatError):
+            self.samples[tensor] = _sample_of(tensor, tensor.view)
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
         """Compare a tensor whose name is on both sides."""
@@ -428,6 +444,8 @@ class _Diff:
         self.after.prepare(b)
         if values_a is not None and values_b is not None and not prod(b.logical_shape):
             return None, None
+        self._sample(self.before, a)
+        self._sample(self.after, b)
         # Compare bytes first: most tensors of two generations are equal, or differ early.
         if is_alike and self._is_same(as_numbers(a) or a, as_numbers(b) or b):
             return None, None
@@ -531,6 +549,13 @@ class _Diff:
             return tensor_bytes.sha256_of(as_numbers(tensor) or tensor, self.pages.advance)
         except FormatError:
             return None
+
+
+def _sample_of(tensor: Tensor, data: ByteView) -> Hashable:
+    middle = len(data) // 2
+    parts = data[:_SAMPLE], data[middle : middle + _SAMPLE], data[-_SAMPLE:]
+    layout = (tensor.order, tensor.byteorder, tensor.strides)
+    return _kind(tensor), layout, tuple(map(bytes, parts))
 
 
 def _has_values(row: TensorDiff) -> bool:
