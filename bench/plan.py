@@ -60,7 +60,7 @@ class Figures:
         return {"figures": self.figures(), "files": self.files(), "commits": self.commits()}
 
     def figures(self) -> str:
-        """What is put in."""
+        """The figures that the formulas take."""
         rows = (
             ("p", "pack for each byte of a file, floats, no deltas", f"{self.p:.2f}"),
             (
@@ -81,7 +81,7 @@ class Figures:
             ),
             (
                 "c",
-                "a commit of an audit, when all about its blobs is known, one thread",
+                "time of an audit for a commit about whose blobs everything is known, one thread",
                 f"{self.c * 1000:.1f} ms",
             ),
         )

@@ -25,7 +25,7 @@ _CHUNK = 64 * 1024
 _SEED = 20261123
 _FLOOR = "SHA-256 of the chunks"
 _PART = 100
-"""One in so many rows changes, or is put in."""
+"""One in so many rows changes, or is inserted."""
 
 Matrix = npt.NDArray[np.float32]
 
@@ -52,7 +52,7 @@ def _changed(values: Matrix, chance: np.random.Generator) -> Matrix:
     return values
 
 
-def _put_in(values: Matrix, chance: np.random.Generator) -> Matrix:
+def _inserted(values: Matrix, chance: np.random.Generator) -> Matrix:
     middle = len(values) // 2 + 3
     new = _weights(chance, len(values) // _PART)
     return np.concatenate((values[:middle], new, values[middle:]))
@@ -68,7 +68,7 @@ HISTORIES = (
     History("f32, all tuned a little", 4, _tuned, 0.9 + _LATER * 0.65),
     History("bf16, 1% of rows changed", 2, _changed, 0.75 + _LATER * 1.1 / _PART),
     History("f32, 1% of rows changed", 4, _changed, 0.9 + _LATER * 1.1 / _PART),
-    History("f32, 1% of rows put in", 4, _put_in, 0.9 + _LATER * 2.2 / _PART),
+    History("f32, 1% of rows inserted", 4, _inserted, 0.9 + _LATER * 2.2 / _PART),
     History("f32, no change", 4, lambda values, _: values, 0.9),
     History("f32, all new", 4, lambda values, chance: _weights(chance, len(values)), VERSIONS),
 )

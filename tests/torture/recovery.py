@@ -61,7 +61,7 @@ def _lines(count: int, tries: int, seed: int, broken: list[str]) -> list[Sequenc
     text, old = (_text_of(safetensors(*each)) for each in (values, before))
     start, end = text.index(b"lines=1150\n") + 11, text.rindex(b"\nendch")
     rows: list[Sequence[str]] = []
-    for what, copies in (("alone", []), ("half of it stands in the version before", [old])):
+    for what, copies in (("alone", []), ("half of it is in the previous version", [old])):
         whole = 0
         states: Counter[ChunkState] = Counter()
         for _ in range(tries):
