@@ -70,19 +70,32 @@ def model(repo: Repo) -> Repo:
         (("log", "sub/a.safetensors", "to"), ["topic"]),
         (("review", "main..."), ["main...HEAD", f"main...{QUOTED}", "main...main", "main...topic"]),
         (("review", "main..t"), ["main..topic"]),
+        (("audit", "--trust-root", "to"), ["to", "topic"]),
+        (("fetch", "to"), ["to", "topic"]),
+        (("migrate", "export", "to"), ["topic"]),
+        (("resolve", "--strategy", "t"), ["theirs", "task"]),
     ],
 )
 def test_a_word_is_completed(model: Repo, words: tuple[str, ...], wanted: list[str]) -> None:
     assert completed(model, *words) == wanted
 
 
-def test_a_file_is_left_to_the_shell(model: Repo) -> None:
-    assert completed(model, "convert", "sub/a") == ["sub/a"]
+@pytest.mark.parametrize(
+    "words", [("convert",), ("add",), ("checkout",), ("status",), ("resolve",), ("taridx", "ls")]
+)
+def test_a_file_is_left_to_the_shell(model: Repo, words: tuple[str, ...]) -> None:
+    assert completed(model, *words, "sub/a") == ["sub/a"]
+
+
+def test_what_is_mistyped_has_nothing_to_go_on_with(model: Repo) -> None:
+    assert completed(model, "instal", "") == []
+    assert completed(model, "instal", "--lo") == []
 
 
 def test_keys_are_completed(model: Repo) -> None:
     model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
     assert completed(model, "seal", "--key", "al") == ["alice", "al"]
+    assert completed(model, "signers", "add", "alice@example.com", "al") == ["alice", "al"]
 
 
 def test_generations_are_completed(model: Repo) -> None:

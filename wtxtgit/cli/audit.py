@@ -16,6 +16,7 @@ from wtxtgit.cli.options import (
     Revision,
     cluster,
     cluster_options,
+    completed,
     discover,
     examiner,
     facts_key,
@@ -54,6 +55,7 @@ _LOG_OID_SHOWN = 10
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
+    shell_complete=completed("targets"),
     help="Where trust starts: a commit, or a signers file. Default: config wtxtgit.trustRoot.",
 )
 @click.option("--require-signed", is_flag=True, help="Fail if the trust root has no signers.")

@@ -224,7 +224,7 @@ def main(instruction: str) -> int:
 
     for shell in (_Bash, _Zsh, _Fish):
         add_completion_class(shell)
-    with contextlib.suppress(WtxtgitError, OSError):
+    with contextlib.suppress(WtxtgitError, OSError, click.ClickException):
         return shell_complete(cli, {}, "wtxtgit", VARIABLE, instruction)
     return 0
 
@@ -307,6 +307,15 @@ def tensors(
 
     with opened_lazily(target, read_checkpoint(target), ReadOptions()) as checkpoint:
         return plain((tensor.name for tensor in checkpoint.tensors), incomplete)
+
+
+def strategies(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """How conflicts of a merge may be settled."""
+    from wtxtgit.report.merge import Strategy
+
+    return plain((one for one in Strategy if one is not Strategy.BASE), incomplete)
 
 
 def _listed(*arguments: str) -> list[str]:

@@ -16,7 +16,7 @@ _OID_SHOWN = 10
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH...]")
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
 @click.option("-A", "--all", "everything", is_flag=True, help="Add all files of the work tree.")
 @click.option("-u", "--update", is_flag=True, help="Add changes of tracked files only.")
 @click.option("-f", "--force", is_flag=True, help="Add ignored files too.")
@@ -70,7 +70,7 @@ def add(
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH...]")
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
 @click.option("-f", "--force", is_flag=True, help="Overwrite changed files too.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
@@ -121,7 +121,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH...]")
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
 @no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the states as JSON.")
 def status(paths: tuple[str, ...], no_cache: bool, as_json: bool) -> None:

@@ -217,7 +217,7 @@ def signers() -> None:
 
 @signers.command()
 @click.argument("principal")
-@click.argument("key")
+@click.argument("key", shell_complete=completed("keys"))
 @_signers_json
 def add(principal: str, key: str, as_json: bool) -> None:
     """Add the signer PRINCIPAL, such as an email address, with KEY.

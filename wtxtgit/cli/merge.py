@@ -17,6 +17,7 @@ from wtxtgit.cli.merge_driver import CONFLICT, PLAIN, outcome, rows_of, sealing
 from wtxtgit.cli.options import (
     FILE,
     CheckpointTarget,
+    completed,
     discover,
     key_option,
     read_options,
@@ -37,7 +38,12 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _strategy_option(about: str) -> Callable[[_Command], _Command]:
-    return click.option("--strategy", metavar="NAME", help=f"{about}: {_STRATEGY}.")
+    return click.option(
+        "--strategy",
+        metavar="NAME",
+        shell_complete=completed("strategies"),
+        help=f"{about}: {_STRATEGY}.",
+    )
 
 
 _take_option = click.option(
@@ -115,7 +121,7 @@ def merge_file(
 
 
 @click.command()
-@click.argument("path", required=False)
+@click.argument("path", required=False, type=click.Path())
 @_take_option
 @_strategy_option("How to settle all open conflicts")
 @click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")

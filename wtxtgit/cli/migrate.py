@@ -10,7 +10,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain
-from wtxtgit.cli.options import discover
+from wtxtgit.cli.options import completed, discover
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.report.figures import size
@@ -29,7 +29,9 @@ _everything = click.option("--everything", is_flag=True, help="All branches and 
 _dry_run = click.option(
     "-n", "--dry-run", is_flag=True, help="Change nothing; show what would change."
 )
-_refs = click.argument("refs", nargs=-1, metavar="[REF...]")
+_refs = click.argument(
+    "refs", nargs=-1, metavar="[REF...]", shell_complete=completed("revisions")
+)
 _SHOWN = 5
 _SEAL = (
     "wtxtgit seal --staged, then git commit if it sealed any, then wtxtgit audit --trust-root HEAD"

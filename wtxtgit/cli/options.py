@@ -242,6 +242,7 @@ def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
 trust_root_option = click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
+    shell_complete=completed("targets"),
     help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.options import Revision, discover, revisions_and_paths
+from wtxtgit.cli.options import Revision, completed, discover, revisions_and_paths
 from wtxtgit.cli.output import is_printed, print_line, progress
 from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.report.figures import size
@@ -23,7 +23,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print what was don
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[REV...] [PATH...]", type=Revision())
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[REV...] [PATH...]",
+    type=Revision(),
+    shell_complete=completed("targets"),
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing; show what would be fetched.")
 @_json
 def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:

@@ -86,6 +86,7 @@ class TimeSpan(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option(
     "--trust-root",
     metavar="COMMIT",
+    shell_complete=completed("revisions"),
     help="Where trust starts in the old history. Default: config wtxtgit.trustRoot.",
 )
 @click.option(

@@ -14,6 +14,7 @@ from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
     Revision,
+    completed,
     discover,
     findings_format,
     identity_option,
@@ -70,6 +71,7 @@ class _SealCommand(click.Command):
 @click.option(
     "--trust-root",
     metavar="REV|FILE",
+    shell_complete=completed("targets"),
     help="Where trust starts, for --reseal and --countersign. Default: config wtxtgit.trustRoot.",
 )
 @key_options

@@ -11,6 +11,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
+from wtxtgit.cli.options import completed
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import MENDS_STORE, EnvironmentFailure, UsageError, counted
 from wtxtgit.io import clock
@@ -288,7 +289,9 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
 
 
 @store.command("import")
-@click.argument("words", nargs=-1, metavar="[REV...] [PATH...]")
+@click.argument(
+    "words", nargs=-1, metavar="[REV...] [PATH...]", shell_complete=completed("targets")
+)
 @click.option(
     "--from-lfs", is_flag=True, required=True, expose_value=False, help="Import from git-lfs."
 )
