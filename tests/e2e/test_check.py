@@ -182,7 +182,7 @@ class TestWhatDoesNot:
     def test_a_removed_ledger(self, chain: Sealed) -> None:
         chain.git("rm", "-q", LEDGER)
         assert (MODEL, "ledger-removed") in check(chain, ERROR)
-        assert f"git restore --staged --worktree -- {LEDGER}" in shown(chain, ERROR)
+        assert f"wtxtgit seal --reseal -- {MODEL}" in shown(chain, ERROR)
         chain.git("restore", "--staged", "--worktree", "--", LEDGER)
         assert check(chain) == []
 

@@ -142,6 +142,12 @@ def broken_signers(world: World) -> Words:
     return ["seal", "--staged", "--", UP + SIGNERS]
 
 
+def signers_that_are_nobody(world: World) -> Words:
+    world.write(SIGNERS, b"# threshold: 1\n")
+    world.add(SIGNERS)
+    return ["seal", "--staged", "--", UP + SIGNERS]
+
+
 def threshold_that_nobody_reaches(world: World) -> Words:
     world.set_threshold(2)
     return ["seal", "--staged", "--", UP + SIGNERS]
@@ -431,6 +437,13 @@ FOLLOWED = [
     ("git status says why", Row(one_side_alone_has_it, LISTS)),
     ("git log --oneline --all lists the commits of this repository", Row(no_such_revision, LISTS)),
     ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
+    (
+        (
+            "git restore --source=HEAD --staged --worktree -- :/{}, or "
+            "wtxtgit signers add PRINCIPAL KEY"
+        ),
+        Row(signers_that_are_nobody),
+    ),
     ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
     ("change to a repository, or run git init", Row(outside_of_a_repository)),
     ("wtxtgit checkout --force overwrites it", Row(edited_file, INSTEAD)),

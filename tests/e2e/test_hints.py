@@ -173,6 +173,12 @@ def both_gone(repo: Sealed) -> None:
     repo.git("rm", "-q", MODEL, LEDGER)
 
 
+def both_gone_before(repo: Sealed) -> None:
+    """As after `git revert` of the commit that added it, for which git runs no hook."""
+    both_gone(repo)
+    commit(repo)
+
+
 def forged_signature(repo: Sealed) -> None:
     repo.put(3.0)
     repo.seal(MODEL)
@@ -238,9 +244,12 @@ MAKERS: list[tuple[str, Make]] = [
     ("signers-changed", signers_gone),
 ]
 STAGED = [
-    (kind, make)
-    for kind, make in MAKERS
-    if make not in (twin, looks_like_one, signers_unsealed, signers_gone)
+    *(
+        (kind, make)
+        for kind, make in MAKERS
+        if make not in (twin, looks_like_one, signers_unsealed, signers_gone)
+    ),
+    ("ledger-removed", both_gone_before),
 ]
 """Those that a check has its own hint for."""
 cases = pytest.mark.parametrize(
@@ -407,6 +416,18 @@ class TestStaged:
         signers_unsealed(repo)
         self.follow(repo, "content-mismatch")
         assert list(self.hints(repo, "signers-changed")) == []
+
+    @pytest.mark.parametrize("content", [None, b"", b"no key\n"])
+    def test_signers_that_no_seal_helps(self, repo: Sealed, content: bytes | None) -> None:
+        """The second way that the hint names."""
+        if content is None:
+            signers_gone(repo)
+        else:
+            repo.write(SIGNERS, content)
+            repo.add(SIGNERS)
+        (hint,) = self.hints(repo, "signers-changed")
+        paste(repo, hint.rpartition("; ")[2].removesuffix(" drops the change"))
+        assert repo.call("check", "--staged").code == 0
 
     def test_a_text_that_is_too_large(self, repo: Sealed) -> None:
         repo.git("config", "wtxtgit.maxBlob", "1024")

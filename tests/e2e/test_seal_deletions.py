@@ -91,7 +91,8 @@ def test_a_file_that_is_there_is_not_deleted(chain: Sealed) -> None:
 
 def test_one_that_nobody_knows(chain: Sealed) -> None:
     said = chain.call("seal", "--staged", "--key", "alice", NEW, ok=(3,))
-    assert f"{NEW}: not a tracked file" in said.err
+    assert f"{NEW}: no such file, and no ledger of one\n" in said.err
+    assert "hint" not in said.err
 
 
 def test_one_that_was_moved(chain: Sealed) -> None:
@@ -113,7 +114,7 @@ def test_one_that_was_moved_without_its_ledger(chain: Sealed) -> None:
 def test_the_signers(chain: Sealed) -> None:
     chain.git("rm", "-q", SIGNERS, SIGNERS_LEDGER)
     said = chain.call("seal", "--staged", "--key", "alice", SIGNERS, ok=(3,))
-    assert f"{SIGNERS}: not a tracked file" in said.err
+    assert f"{SIGNERS}: no such file" in said.err
 
 
 def test_on_one_side_and_a_generation_on_the_other(chain: Sealed) -> None:

@@ -148,10 +148,10 @@ class SealedFiles:
             is_deleted = path not in (b"", SIGNERS_PATH) and not self._is_in_tree(path)
             if is_deleted and has_ledger(path):
                 return {path}
-            raise InputError(
-                f"{shown(Path(given))}: not a tracked file",
-                hint=f"git add -- {shlex.quote(shown(Path(given)))}",
-            )
+            name = shown(Path(given))
+            if not self._is_in_tree(path):
+                raise InputError(f"{name}: no such file, and no ledger of one")
+            raise InputError(f"{name}: not a tracked file", hint=f"git add -- {shlex.quote(name)}")
         return below | ({path} & present)
 
     def _from_top(self, given: str) -> bytes:
@@ -508,7 +508,9 @@ class ContentReader:
             )
         self._check_sign_line(path, content)
         if path == SIGNERS_PATH:
-            _refuse_broken_signers(bytes(data))
+            ledger = self.files.standing.get(path)
+            are_replaced = ledger is not None and ledger.last.sha256_all != content.sha256_all
+            _refuse_broken_signers(bytes(data), are_replaced=are_replaced)
         return content
 
     def check_payload(self, path: bytes, content: SealedContent) -> None:
@@ -567,8 +569,11 @@ def _threshold_hint(threshold: int) -> str:
     return f"wtxtgit signers threshold {threshold}, then git add -- :/{os.fsdecode(SIGNERS_PATH)}"
 
 
-def _refuse_broken_signers(content: bytes) -> None:
-    """Raise CheckError for an invalid signers file: a seal would not make it acceptable."""
+def _refuse_broken_signers(content: bytes, *, are_replaced: bool) -> None:
+    """Raise CheckError for a signers file that a seal would not make acceptable.
+
+    That is an invalid one, or one of nobody if others `are_replaced` by it.
+    """
     name = os.fsdecode(SIGNERS_PATH)
     try:
         signers = signers_file.parse(content, name).signers
@@ -583,7 +588,13 @@ def _refuse_broken_signers(content: bytes) -> None:
             f"{error.message}: no audit will accept these signers", hint=hint
         ) from None
     there = len(signers.principals)
-    if signers.signers and signers.threshold > there:
+    if not there and are_replaced:
+        raise CheckError(
+            f"{name}: names no signer: no audit will accept that",
+            hint=f"git restore --source=HEAD --staged --worktree -- :/{name}, or "
+            "wtxtgit signers add PRINCIPAL KEY",
+        )
+    if there and signers.threshold > there:
         raise CheckError(
             f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: no "
             f"audit will accept these signers",

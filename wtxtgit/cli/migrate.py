@@ -29,9 +29,7 @@ _everything = click.option("--everything", is_flag=True, help="All branches and 
 _dry_run = click.option(
     "-n", "--dry-run", is_flag=True, help="Change nothing; show what would change."
 )
-_refs = click.argument(
-    "refs", nargs=-1, metavar="[REF...]", shell_complete=completed("revisions")
-)
+_refs = click.argument("refs", nargs=-1, metavar="[REF...]", shell_complete=completed("revisions"))
 _SHOWN = 5
 _SEAL = (
     "wtxtgit seal --staged, then git commit if it sealed any, then wtxtgit audit --trust-root HEAD"

@@ -29,12 +29,13 @@ HINTS = {
     "moved-unsealed": _SEAL,
     "bad-record": _RESEAL,
     "ledger-rewritten": _RESEAL,
-    "ledger-removed": "git restore --staged --worktree -- PATH.wsum",
+    "ledger-removed": f"{_RESEAL}  # restores it, or seals its deletion",
     "bad-signature": _RESEAL,
     "missing-signature": _COUNTERSIGN,
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
     "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many of the "
-    "earlier signers as their threshold requires",
+    "earlier signers as their threshold requires; git restore --source=HEAD --staged --worktree "
+    "-- :/.wtxt drops the change",
     "bad-root": "git log --oneline -- :/.wtxt/signers  # set the config wtxtgit.trustRoot to a "
     "commit that has signers, and that HEAD descends from",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH shows the "
