@@ -15,7 +15,7 @@ from tests.containers import torch_files
 from tests.data import FIXTURES
 from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import OTHER_BYTES, DiffReport
+from wtxtgit.report.diff import DiffReport
 
 
 def npz(**arrays: Any) -> bytes:
@@ -102,7 +102,18 @@ CASES = {
         FOLD,
         [f"3 bytes at offset {len(FOLD)} that belong to no tensor or part were removed"],
     ),
-    "padding": (FOLD, FOLD + bytes(9), [OTHER_BYTES]),
+    "zeros behind": (
+        FOLD, FOLD + bytes(9),
+        [f"9 zero bytes at offset {len(FOLD)} that belong to no tensor or part were added"],
+    ),
+    "zeros that are gone": (
+        FOLD + bytes(9), FOLD,
+        [f"9 zero bytes at offset {len(FOLD)} that belong to no tensor or part were removed"],
+    ),
+    "another order": (
+        npz(a=np.zeros(3), b=np.ones(3)), npz(b=np.ones(3), a=np.full(3, 7.0)),
+        ["2 tensors or parts stand in another order"],
+    ),
     "tensors and their checksums": (ARRAYS, npz(w=np.arange(60.0) + 1), []),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ is told only of files that differ in nothing else can be hidden so.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,80 @@ def paged(weights: bytes) -> Chunk:
     return aero.phsh("weights.shard0", 128, aero.pages(weights, 128))
 
 
+def appended(made: Made, content: bytes) -> Made:
+    return lambda other: made(other) + content
+
+
+TURNED = [aero.entry("b", [5, 10], 200, 200), aero.entry("a", [50], 0, 200)]
+
+
+def apart(between: int) -> Made:
+    """A file with zeros between its tensors."""
+    start = 200 + between
+    entries = [aero.entry("a", [50], 0, 200), aero.entry("b", [5, 10], start, 200)]
+
+    def made(other: bool) -> bytes:
+        weights = OTHER_WEIGHTS if other else aero.WEIGHTS
+        return aero_file(weights[:200] + bytes(between) + weights[200:], entries=entries)
+
+    return made
+
+
+def shards(numbers: tuple[int, int]) -> Made:
+    """Two tensors, each at the start of its shard, and a third one in the first shard."""
+    places = [("a", 0), ("b", numbers[0]), ("c", numbers[1])]
+    entries = [
+        aero.entry(name, [50], 0 if name == "a" else 200, 200, shard_id=number)
+        for name, number in places
+    ]
+
+    def made(other: bool) -> bytes:
+        weights = OTHER_WEIGHTS if other else aero.WEIGHTS
+        return aero_file(weights, aero.shard(weights, 1), entries=entries)
+
+    return made
+
+
+def of_mlcp(metadata: object, body: bytes = b"") -> Made:
+    """A file of one tensor with its bytes after its record."""
+
+    def made(other: bool) -> bytes:
+        tensor = bytes([other, *range(7)])
+        record = samples.mlcp_record(b"w", "Float32", [2], 8)
+        return samples.mlcp(metadata, samples.count(1) + record + tensor + body)
+
+    return made
+
+
+def mlcp_shards(*names: bytes) -> Made:
+    """Tensors of which each shard lists as many as its string is long."""
+
+    def made(other: bool) -> bytes:
+        body = b""
+        for listed in names:
+            body += samples.count(len(listed))
+            for n in listed:
+                tensor = bytes([other, n, 0, 0])
+                body += samples.mlcp_record(bytes([n]), "Float32", [1], 4) + tensor
+        return samples.mlcp({"shards": [{}] * len(names)}, body)
+
+    return made
+
+
+def told_shard(checksum: str) -> dict[str, Any]:
+    return {"shards": [{"filePath": "shard_0.shard", "checksum": checksum}]}
+
+
+def of_taridx(*stems: bytes) -> Made:
+    """Rows of another size, and stems whose hashes collide (so it says)."""
+
+    def made(other: bool) -> bytes:
+        rows = struct.pack("<HQQHIQ", 0, 0, 1 + other, 0, 0, 7)
+        return samples.taridx(b"txt", b"\n".join(stems), rows, n_crash=len(stems))
+
+    return made
+
+
 CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
     "reserved bytes of the header.aero": (
         of_aero(), of_aero(reserved=b"secret"), {Risk.DAMAGED},
@@ -162,6 +237,31 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
     "a stale sha256.fold": (
         of_fold(), of_fold(lambda index: index["chunks"][0].update(sha256="0" * 64)),
         {Risk.DAMAGED},
+    ),
+    "the order of the tensors.aero": (of_aero(), of_aero(entries=TURNED), {Risk.PART}),
+    "zeros at the end.aero": (of_aero(), appended(of_aero(), bytes(64)), {Risk.HIDDEN}),
+    "zeros at the end.fold": (of_fold(), appended(of_fold(), bytes(64)), {Risk.HIDDEN}),
+    "zeros between tensors.aero": (apart(8), apart(24), {Risk.HIDDEN}),
+    "bytes after the names.aero": (of_aero(), put(of_aero(), 295, "B", 7), {Risk.HIDDEN}),
+    "another shard.aero": (shards((0, 1)), shards((1, 0)), {Risk.PART}),
+    "a further key of a chunk.fold": (
+        of_fold(), of_fold(lambda index: index["chunks"][1].update(evil=1)), {Risk.METADATA},
+    ),
+    "what is no word of encryption.fold": (
+        of_fold(), of_fold(lambda index: index["chunks"][1].update(encrypted=0)), {Risk.METADATA},
+    ),
+    "a key that only encrypted chunks have.fold": (
+        of_fold(), of_fold(lambda index: index["chunks"][1].update(nonce_hex="00" * 12)),
+        {Risk.METADATA},
+    ),
+    "another shard.checkpoint": (
+        mlcp_shards(b"ab", b"c"), mlcp_shards(b"a", b"bc"), {Risk.PART},
+    ),
+    "a checksum that is gone.checkpoint": (
+        of_mlcp(told_shard("sha256:" + "a" * 64)), of_mlcp(told_shard("none")), {Risk.METADATA},
+    ),
+    "stems of which others have the hash.taridx": (
+        of_taridx(b"a", b"b"), of_taridx(b"a", b"c"), {Risk.PART},
     ),
     "another root of hashes.fold": (
         of_fold(), of_fold(lambda index: index.update(merkle_root="0" * 64)), {Risk.DAMAGED},
@@ -231,6 +331,15 @@ def test_reserved_bytes_of_an_index_of_tars(repo: Repo) -> None:
     assert "wtxtgit verify: byte 57: reserved bytes are not 0" in [
         flag.message for flag in one.flags
     ]
+
+
+def test_a_checksum_that_each_save_sets_anew_is_shown(repo: Repo) -> None:
+    sides = (of_mlcp(told_shard("sha256:" + digit * 64)) for digit in "ab")
+    before, after = (made(n > 0) for n, made in enumerate(sides))
+    (one,) = reviews(repo, {"a.checkpoint": (before, after)}).values()
+    assert one.diff is not None
+    assert [change.path for change in one.diff.metadata] == ["/metadata/shards/0/checksum"]
+    assert one.flags == ()
 
 
 def test_a_problem_that_the_base_had_is_not_told_again(repo: Repo) -> None:

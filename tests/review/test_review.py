@@ -552,16 +552,23 @@ class TestWhatDecidesHowAModelIsUsed:
             assert message.endswith("/license"), one.path
 
     def test_bytes_that_are_nothing_else(self, repo: Repo) -> None:
-        """The same tensors in another order in the file."""
+        """Blanks after the header."""
+        before = file(weights(2))
+        spelled = before[8 : 8 + int.from_bytes(before[:8], "little")] + b" " * 8
+        after = len(spelled).to_bytes(8, "little") + spelled + before[len(spelled) :]
+        one = changed(repo, MODEL, before, after)
+        assert flags(one) == [(Risk.PART, OTHER_BYTES)]
+
+    def test_the_same_tensors_in_another_order(self, repo: Repo) -> None:
         turned = dict(reversed(weights(2).items()))
         one = changed(repo, MODEL, file(weights(2)), file(turned))
-        assert flags(one) == [(Risk.PART, OTHER_BYTES)]
+        assert flags(one) == [(Risk.PART, "4 tensors or parts stand in another order")]
 
     def test_zeros_behind_the_tensors(self, repo: Repo) -> None:
         """A text has them in its layout, and shares all arrays with the one before."""
         one = changed(repo, MODEL, file(weights(2)), file(weights(2)) + bytes(4096))
-        assert [flag.risk for flag in one.flags] == [Risk.DAMAGED, Risk.PART]
-        assert flags(one)[1] == (Risk.PART, OTHER_BYTES)
+        assert [flag.risk for flag in one.flags] == [Risk.HIDDEN, Risk.DAMAGED]
+        assert flags(one)[0][1].startswith("4,096 zero bytes at offset ")
 
 
 class TestOneSide:

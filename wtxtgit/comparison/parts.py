@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from wtxtgit.checkpoint.contents import Checkpoint, Side
 from wtxtgit.containers.leftovers import Leftover, Leftovers, leftovers
@@ -17,6 +18,7 @@ from wtxtgit.report.diff import PartChange, TensorStatus
 
 MOST_PARTS = 1000
 """The most changes that are listed."""
+_OF_ALL = PartChange(None, TensorStatus.CHANGED, None, None, None)
 _GAPS = "gaps"
 """The name under which a file's rest has a hash of bytes of no part."""
 _FINGERPRINT = re.compile(r"/\.data/serialization_id$")
@@ -33,9 +35,47 @@ def part_changes(
     changes = [
         *_named(old.listed, new.listed),
         *_nobodys(old.listed, new.listed),
-        *_recompressed(old, new),
-    ]
-    return changes[:MOST_PARTS]
+    ][:MOST_PARTS]
+    if before is not None and after is not None:
+        lists = (tuple(tensor.name for tensor in one.tensors) for _, one in (before, after))
+        changes += _of_all(old, new, *lists)
+    return changes
+
+
+def _of_all(
+    old: Leftovers, new: Leftovers, listed_before: Sequence[str], listed_after: Sequence[str]
+) -> Iterator[PartChange]:
+    """Yield what is said of many parts or tensors at once."""
+    methods = _of_common(old.methods, new.methods)
+    orders = ((listed_before, listed_after), *zip(old.orders, new.orders, strict=False))
+    if count := sum(was != now for was, now in methods):
+        yield replace(_OF_ALL, recompressed=count)
+    if count := max(_out_of_place(was, now) for was, now in orders):
+        yield replace(_OF_ALL, reordered=count)
+    if count := sum(was != now for was, now in _of_common(old.homes, new.homes)):
+        yield replace(_OF_ALL, moved=count)
+
+
+T = TypeVar("T")
+
+
+def _of_common(old: Sequence[tuple[str, T]], new: Sequence[tuple[str, T]]) -> Iterator[tuple[T, T]]:
+    """Yield both values of each name that both sides have."""
+    was, now = (
+        dict(zip(keys_of(name for name, _ in side), (value for _, value in side), strict=True))
+        for side in (old, new)
+    )
+    yield from ((was[key], value) for key, value in now.items() if key in was)
+
+
+def _out_of_place(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many of the names that both sides have stand at another place among these."""
+    was, now = list(keys_of(old)), list(keys_of(new))
+    if was == now:
+        return 0
+    both = set(was) & set(now)
+    pairs = zip((k for k in was if k in both), (k for k in now if k in both), strict=True)
+    return sum(a != b for a, b in pairs)
 
 
 def file_of(side: Side) -> ByteView:
@@ -90,17 +130,6 @@ def _of_side(side: Side, checkpoint: Checkpoint) -> Leftovers:
     return replace(found, listed=tuple(listed))
 
 
-def _recompressed(old: Leftovers, new: Leftovers) -> Iterator[PartChange]:
-    """Yield one change for all members of a zip that are compressed in another way."""
-    was, now = (
-        dict(zip(keys_of(name for name, _ in one.methods), one.methods, strict=True))
-        for one in (old, new)
-    )
-    count = sum(key in was and was[key] != method for key, method in now.items())
-    if count:
-        yield PartChange(None, TensorStatus.CHANGED, None, None, None, recompressed=count)
-
-
 def _is_fingerprint(data: ByteView, one: Leftover, name: str) -> bool:
     # The size first: what is not a fingerprint may be of any size.
     return (
@@ -126,12 +155,14 @@ def _keyed(found: Sequence[Leftover]) -> dict[Key, Leftover]:
 
 def _nobodys(old: Sequence[Leftover], new: Sequence[Leftover]) -> Iterator[PartChange]:
     """Yield bytes that belong to no part and that only one side has, at whatever position."""
-    was, now = (Counter(one.digest for one in side if one.name is None) for side in (old, new))
+    was, now = (
+        Counter((one.digest, one.nbytes) for one in side if one.name is None) for side in (old, new)
+    )
     come, gone = now - was, was - now
     for side, left in ((new, come), (old, gone)):
         for one in side:
-            if one.name is None and left[one.digest]:
-                left[one.digest] -= 1
+            if one.name is None and left[one.digest, one.nbytes]:
+                left[one.digest, one.nbytes] -= 1
                 yield _change(None, *((None, one) if side is new else (one, None)))
 
 
@@ -146,6 +177,7 @@ def _change(name: str | None, a: Leftover | None, b: Leftover | None) -> PartCha
         None if one is None else one.offset,
         None if a is None else a.nbytes,
         None if b is None else b.nbytes,
+        are_zeros=True if one is not None and one.is_zeros else None,
     )
 
 

@@ -158,7 +158,13 @@ class Opening:
 
 
 class Container(Protocol):
-    """A file that a format's `read` has read."""
+    """A file that a format's `read` has read.
+
+    For comparisons (`leftovers`) it may also have `spans`, all bytes that mean something, where
+    ranges are too coarse; `alignment`, to whose multiples zeros are padding, with `pads_end` if
+    also at the end of the file; `untold_parts`, roles of parts that nothing else tells of;
+    `orders` of its parts besides that of its ranges; and `homes`, the shards that tensors are in.
+    """
 
     def ranges(self) -> Iterable[Range]:
         """Return the ranges of bytes that are tensors and parts."""

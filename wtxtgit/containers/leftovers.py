@@ -2,12 +2,14 @@
 
 A part is what the format gives a name: a member of a zip, a chunk of a FOLD file. Other bytes
 belong to no part, tensor or record of the format: they are between these, before the first or after
-the last one. Such a gap is padding, and not listed, if it is nothing but zeros.
+the last one. Such a gap is padding, and not listed, if it is nothing but zeros up to the next
+multiple of the format's alignment; in formats without one, any zeros are. Listed is also in which
+order all of this stands in the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -33,21 +35,29 @@ taken."""
 class Leftover:
     """A part, or bytes that belong to none (then without `name`), from byte `offset` on.
 
-    `nbytes` and `digest` (SHA-256) are those of what a compressed part inflates to.
+    `nbytes` and `digest` (SHA-256) are those of what a compressed part inflates to. If all of the
+    bytes are 0 (`is_zeros`) the digest is empty.
     """
 
     name: str | None
     offset: int
     nbytes: int
     digest: bytes
+    is_zeros: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What a file holds besides its tensors, and each member of a zip with its compression."""
+    """What a file holds besides its tensors, and each member of a zip with its compression.
+
+    `orders` are names of tensors and parts, each time in one of the orders in which the file has
+    them. `homes` say, by name, in which shard of the file a tensor is.
+    """
 
     listed: tuple[Leftover, ...] = ()
     methods: tuple[tuple[str, int], ...] = ()
+    orders: tuple[tuple[str, ...], ...] = ()
+    homes: tuple[tuple[str, int], ...] = ()
 
 
 def leftovers(data: ByteView) -> Leftovers:
@@ -80,7 +90,29 @@ def leftovers(data: ByteView) -> Leftovers:
             break
         if not is_zeros(data[start:end]):
             found.append(_leftover(data, start, end, None))
-    return Leftovers(tuple(found), tuple((one.name, one.method) for one in members))
+        elif not _is_padding(container, start, end, len(data)):
+            found.append(Leftover(None, start, end - start, b"", is_zeros=True))
+    return Leftovers(
+        tuple(found),
+        tuple((one.name, one.method) for one in members),
+        tuple(_orders(container)),
+        tuple(getattr(container, "homes", ())),
+    )
+
+
+def _is_padding(container: Container, start: int, end: int, size: int) -> bool:
+    """Whether zeros in a gap are those that the format's writers put there."""
+    alignment = getattr(container, "alignment", None)
+    if alignment is None:
+        return True
+    is_short = end - start < alignment and end % alignment == 0
+    return is_short and (end < size or getattr(container, "pads_end", False))
+
+
+def _orders(container: Container) -> Iterator[tuple[str, ...]]:
+    in_file = sorted(container.ranges(), key=lambda one: one.start)
+    yield tuple(one.label if one.name is None else one.name for one in in_file)
+    yield from getattr(container, "orders", ())
 
 
 def _inflated(data: ByteView, member: ZipMember) -> Leftover | None:
@@ -96,7 +128,8 @@ def _parts(known: Format, container: Container) -> Iterator[tuple[int, int, str]
     """Yield [start, end) and name of each part."""
     for one in container.ranges():
         # Of tables without a name the role is one.
-        name = one.label if one.name is None and one.row_bytes is not None else one.name
+        is_table = one.row_bytes is not None or one.label in getattr(container, "untold_parts", ())
+        name = one.label.lstrip("_") if one.name is None and is_table else one.name
         if one.dtype is None and name is not None:
             yield one.start, one.end, name
     # In some formats names of chunks stand in no range.
@@ -109,9 +142,9 @@ def _parts(known: Format, container: Container) -> Iterator[tuple[int, int, str]
 def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
     """Yield what the format accounts for, as [start, end)."""
     directory = getattr(container, "directory", None)
-    spans = ((one.start, one.end) for one in container.ranges())
-    # Records of a list may stand between tensors, in no range of their own.
-    yield from getattr(container, "list_spans", ())
+    spans: Iterable[tuple[int, int]] = ((one.start, one.end) for one in container.ranges())
+    # Ranges are what becomes of a file in a text; a container may know better what has a meaning.
+    spans = getattr(container, "spans", spans)
     if isinstance(directory, Directory):
         from wtxtgit.containers.zip_write import records  # most formats are no zips
 

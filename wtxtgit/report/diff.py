@@ -467,13 +467,18 @@ class PartChange(JsonObject):
     """A part of a file that is not a tensor; or, if `name` is None, bytes that belong to no part.
 
     Without a name, `changed` means that nothing else differs, yet the files do; it has no offset.
-    With `recompressed`, it means that this many members of a zip are compressed in another way:
-    what they hold is compared by itself. `offset` is its position after the change, or before it if
-    it is gone. `before` and `after` are sizes in bytes, None for none. `looks_like` is the format
-    whose magic starts bytes that belong to no part.
+    Other changes of many parts at once have no offset either, but a count: of members of a zip that
+    are `recompressed`, in another way than before; of tensors or parts that are `reordered`, which
+    are what they were at other places; of tensors that `moved` to another shard of their file.
+    `offset` is its position after the change, or before it if it is gone. `before` and `after` are
+    sizes in bytes, None for none. `looks_like` is the format whose magic starts bytes that belong
+    to no part, `are_zeros` is set if all of these are 0.
     """
 
-    KEYS = "name change=status offset before after looks_like? recompressed?"
+    KEYS = (
+        "name change=status offset before after looks_like? zeros=are_zeros? recompressed? "
+        "reordered? moved?"
+    )
 
     name: str | None
     status: TensorStatus
@@ -481,7 +486,10 @@ class PartChange(JsonObject):
     before: int | None
     after: int | None
     looks_like: str | None = None
+    are_zeros: bool | None = None
     recompressed: int | None = None
+    reordered: int | None = None
+    moved: int | None = None
 
     @property
     def message(self) -> str:
@@ -497,9 +505,17 @@ class PartChange(JsonObject):
             verb = "is" if self.recompressed == 1 else "are"
             members = counted(self.recompressed, "member")
             return f"{members} of the zip {verb} compressed in another way"
+        if self.reordered is not None:
+            return f"{self.reordered:,} tensors or parts stand in another order"
+        if self.moved is not None:
+            verb = "is" if self.moved == 1 else "are"
+            return f"{counted(self.moved, 'tensor')} {verb} in another shard of the file"
         if self.status is TensorStatus.CHANGED:
             return OTHER_BYTES
-        size = counted(self.before or 0 if self.after is None else self.after, "byte")
+        size = counted(
+            self.before or 0 if self.after is None else self.after,
+            "zero byte" if self.are_zeros else "byte",
+        )
         alike = "" if self.looks_like is None else f", which begin like {self.looks_like},"
         fate = "were removed" if self.after is None else "were added"
         return f"{size} at offset {self.offset}{alike} that belong to no tensor or part {fate}"

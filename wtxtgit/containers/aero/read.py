@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from struct import Struct
+from typing import ClassVar
 
 from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
 from wtxtgit.containers.cursor import (
@@ -61,6 +63,7 @@ SHARD_NAME = b"weights.shard%d"
 # An index can contain any MessagePack integer; no shard has a longer name.
 MAX_SHARD_NAME = len(SHARD_NAME % -(2**64))
 PAGES_SUFFIX = b".phsh"
+NAME_END = b"\0"
 
 # Payloads start at multiples of this, with zeros between them ("Layout").
 PAYLOAD_ALIGNMENT = 16
@@ -271,6 +274,33 @@ class Aero:
     entries: tuple[IndexEntry, ...]
     tensors: tuple[Stored, ...]
     listing: ListingBudget = field(default_factory=partial(ListingBudget, 0))
+    alignment: ClassVar[int] = PAYLOAD_ALIGNMENT
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """All bytes that mean something, as [start, end)."""
+        header = self.header
+        yield 0, HEADER.size
+        yield header.toc_offset, header.entry_offset(len(self.chunks))
+        for chunk in self.chunks:
+            start = header.names_offset + chunk.name_off
+            end = start + chunk.name_len
+            yield start, end + (bytes(self.data[end : end + 1]) == NAME_END)
+            if not chunk.is_raw_shard:
+                yield chunk.offset, chunk.end
+        yield from ((tensor.start, tensor.end) for tensor in self.tensors)
+
+    @property
+    def orders(self) -> Iterator[tuple[str, ...]]:
+        """The orders of the chunks' payloads, and of their names."""
+        named = [(chunk, self.label(chunk)) for chunk in self.chunks]
+        for place in (attrgetter("offset"), attrgetter("name_off")):
+            yield tuple(label for _, label in sorted(named, key=lambda one: place(one[0])))
+
+    @property
+    def homes(self) -> Iterator[tuple[str, int]]:
+        """In which shard each tensor is."""
+        yield from ((entry.name, entry.shard_id) for entry in self.entries)
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.part(0, self.header.control_end, CONTROL_ROLE)

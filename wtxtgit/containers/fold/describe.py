@@ -17,7 +17,7 @@ from wtxtgit.containers import json_text, tensor_header
 from wtxtgit.containers.budget import Budget, DecodedParts
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
 from wtxtgit.containers.fold import payloads
-from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
+from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, NONCE_KEY
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     HEADER,
@@ -61,6 +61,23 @@ OF_THE_WRITING = frozenset(
     }
 )
 """Metadata about how this file was written and proved, which no other file can have."""
+OF_THE_PLACE = frozenset(
+    {
+        "name",
+        "ctype",
+        "flags",
+        "offset",
+        "header_len",
+        "comp_len",
+        "uncomp_len",
+        "crc32c",
+        "sha256",
+        "ecc_algo",
+        "ecc_len",
+        NONCE_KEY,
+    }
+)
+"""Keys of a chunk in the index that follow from its header, its place and its content."""
 
 
 def describe(fold: Fold, options: ReadOptions) -> Description:
@@ -277,14 +294,24 @@ def _part(chunk: FoldChunk) -> PartNote:
 
 def _chunk(chunk: FoldChunk) -> dict[str, object]:
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
-    return _sizes(chunk) | {
+    told = _sizes(chunk) | {
         "ecc_algo": chunk.ecc_algo,
         "ecc_len": chunk.ecc_len,
         "encrypted": chunk.encrypted,
         "sha256": None if stored is None else str(stored),
     }
+    further = {key: value for key, value in chunk.entry.items() if not _is_told(chunk, key)}
+    return {**told, FURTHER: further} if further else told
 
 
+def _is_told(chunk: FoldChunk, key: str) -> bool:
+    """Whether a chunk's key in the index is told by another name, or follows from the chunk."""
+    if key == ENCRYPTED:
+        return isinstance(chunk.entry[key], bool)
+    return key in OF_THE_PLACE and (key != NONCE_KEY or chunk.encrypted)
+
+
+FURTHER, ENCRYPTED = "further", "encrypted"
 NAME = "chunk"
 """The name of nameless chunks, followed by their number."""
 # Only printable types are chunk headers ("Files that were not finalized").

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar
 
 from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted, unpack_at
@@ -118,6 +118,7 @@ class Fold:
     chunks: tuple[FoldChunk, ...]
     has_repeated_keys: bool = False
     listing: ListingBudget = field(default_factory=partial(ListingBudget, 0))
+    alignment: ClassVar[int] = 1
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.literal(0, HEADER.size)

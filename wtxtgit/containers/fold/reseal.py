@@ -18,11 +18,10 @@ from wtxtgit.containers.budget import DecodedParts, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
-from wtxtgit.containers.fold.describe import OF_THE_WRITING
+from wtxtgit.containers.fold.describe import OF_THE_PLACE, OF_THE_WRITING
 from wtxtgit.containers.fold.payloads import (
     CHUNK_HASHES,
     MANIFEST_HASH,
-    NONCE_KEY,
     SHA256_PREFIX,
     Payloads,
 )
@@ -55,23 +54,6 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.plain import pointer_part
 from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
-OF_THE_PLACE = frozenset(
-    {
-        "name",
-        "ctype",
-        "flags",
-        "offset",
-        "header_len",
-        "comp_len",
-        "uncomp_len",
-        "crc32c",
-        "sha256",
-        "ecc_algo",
-        "ecc_len",
-        NONCE_KEY,
-    }
-)
-"""Keys of a chunk in the index that follow from its header, its place and its content."""
 GAPS = "gaps"
 METADATA = "metadata"
 MADE_ANEW = frozenset({"format", "version", "created_at_unix", "chunks", METADATA, MERKLE_ROOT})

@@ -17,12 +17,12 @@ from functools import partial
 from hashlib import sha256
 from math import prod
 from struct import Struct
-from typing import Literal
+from typing import ClassVar, Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted
 from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
-from wtxtgit.containers.intervals import aligned
+from wtxtgit.containers.intervals import Span, aligned
 from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
@@ -243,6 +243,13 @@ class Gguf:
     alignment: int
     infos: tuple[Info, ...]
     infos_end: int
+    pads_end: ClassVar[bool] = True
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """All bytes that mean something, as [start, end)."""
+        yield 0, self.infos_end
+        yield from ((info.tensor.start, info.tensor.end) for info in self.infos)
 
     @property
     def data_start(self) -> int:

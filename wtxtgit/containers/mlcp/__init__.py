@@ -35,7 +35,7 @@ FORMAT = Format(
     index_endings=(INDEX_ENDING,),
     part_endings=(SHARD_ENDING,),
     derived=(
-        *below(("metadata", "shards", ANY), "tensors", "fileSize", "checksum"),
+        *below(("metadata", "shards", ANY), "tensors", "fileSize"),
         ("metadata", "tensorInfos"),
     ),
     derived_of_set=(

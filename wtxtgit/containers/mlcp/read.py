@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from struct import unpack
+from typing import ClassVar
 
 from wtxtgit.containers import json_text, ranges
 from wtxtgit.containers.cursor import TEXT, Cursor, ListingBudget, fail, quoted
@@ -124,6 +125,7 @@ class Mlcp:
     header_end: int
     body: ShardRecords
     has_repeated_keys: bool = False
+    alignment: ClassVar[int] = 1
 
     def by_shard(self) -> dict[int, tuple[TensorRecord, ...]]:
         """Return the records of each shard that has any."""
@@ -141,8 +143,15 @@ class Mlcp:
             start += size
 
     @property
-    def list_spans(self) -> Iterator[tuple[int, int]]:
-        """Where the records stand that list tensors, as [start, end)."""
+    def homes(self) -> Iterator[tuple[str, int]]:
+        """In which shard each tensor is."""
+        yield from ((record.name, record.shard) for record in self.body.records)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """All bytes that mean something, as [start, end)."""
+        yield from ((one.start, one.end) for one in self.ranges())
+        # Records may stand between tensors, in no range of their own.
         start = self.header_end
         if self.body.placement is Placement.AFTER_EACH:
             for tensor in self.tensors():

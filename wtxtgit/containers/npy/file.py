@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from wtxtgit.containers import npy_check, npy_header, ranges, replacing
 from wtxtgit.containers.cursor import ListingBudget
@@ -30,6 +31,7 @@ class Npy:
     data: ByteView
     header: NpyHeader
     stored: Stored
+    alignment: ClassVar[int] = 1
 
     def ranges(self) -> Iterator[ranges.Range]:
         yield ranges.part(0, self.header.data, HEADER_ROLE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import ListingBudget
@@ -51,6 +52,7 @@ class Safetensors:
 
     data: ByteView
     header: TensorHeader
+    alignment: ClassVar[int] = 1
 
     def ranges(self) -> Iterator[ranges.Range]:
         yield ranges.part(0, self.header.end, HEADER_ROLE)

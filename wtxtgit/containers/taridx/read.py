@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct, calcsize
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ ROW = np.dtype(
         ("keyhash", "<u8"),
     ]
 )
+STEMS_ROLE = "_crash_stems"
 # Rows in a slice: numpy's columns of them take 8 MiB each.
 SLICE = 1 << 20
 KEY_BITS = 64
@@ -93,12 +94,15 @@ class Taridx:
 
     data: ByteView
     header: TaridxHeader
+    alignment: ClassVar[int] = 1
+    untold_parts: ClassVar[frozenset[str]] = frozenset({STEMS_ROLE})
+    """Parts that are neither in the metadata nor in `cat`."""
 
     def ranges(self) -> Iterator[ranges.Range]:
         header = self.header
         yield ranges.literal(0, HEADER.size)
         yield ranges.part(HEADER.size, header.off_crash, "_extensions")
-        yield ranges.part(header.off_crash, header.off_arr, "_crash_stems")
+        yield ranges.part(header.off_crash, header.off_arr, STEMS_ROLE)
         yield ranges.rows(header.off_arr, len(self.data), "rows", ROW_SIZE)
 
     @property
