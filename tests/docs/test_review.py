@@ -63,15 +63,15 @@ def test_layers_are_cut_as_told() -> None:
 def test_the_bounds_that_the_page_names() -> None:
     text = " ".join(line.text for line in lines(PAGE))
     assert f"of at least {flags.LEAST_GROUPS}, and" in text
-    assert f"at most {flags.MOST_TENSORS} are listed" in text
+    assert f"At most {flags.MOST_TENSORS} tensors with a risk are listed" in text
     assert f"of at least {flags.LEAST_CHANGES} layers" in text
     assert f"of {flags.LEAST_SCORE} on" in text
-    assert f"counts as {flags.LEAST_SPREAD} at least" in text
+    assert f"counts as at least {flags.LEAST_SPREAD}" in text
     assert f"about {10 ** (flags.LEAST_SCORE * flags.LEAST_SPREAD):.1f} times" in text
     assert f"of the {compare.MOST_DISTRIBUTIONS} tensors" in text
     assert f"have {statistics.BINS} bins" in text
     assert statistics.SPREAD == 4
-    assert f"{command._MOST} rows of each" in text
+    assert f"of {command._MOST} rows each" in text
     assert f"in Markdown the first {command._MOST}" in text
     assert command._MOST == markdown.MOST_ROWS
     assert f"If more than {changes.MOST_SEARCHED} files" in text
