@@ -24,6 +24,8 @@ from tests.remotes.behaviour import SECRET
 from wtxtgit.git import run
 
 USER = "user"
+_CONNECTED = "01"
+"""The state of a socket in proc(5)'s `/proc/net/tcp`."""
 _ENDS_HERE = frozenset(("connection", "transfer-encoding", "content-length", "keep-alive"))
 
 
@@ -270,20 +272,60 @@ class Wire:
     sent: int = 0
     given: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    _most: int | None = None
+    _is_over: threading.Event = field(default_factory=threading.Event)
+    _goes_on: threading.Event = field(default_factory=threading.Event)
 
     def clear(self) -> None:
         self.sent = self.given = 0
+
+    @contextmanager
+    def held(self, most: int) -> Iterator[threading.Event]:
+        """Let no more bytes pass than so many, both ways together; gives what is set then."""
+        with self.lock:
+            self._most, self._is_over = self.sent + self.given + most, threading.Event()
+            self._goes_on = threading.Event()
+        try:
+            yield self._is_over
+        finally:
+            with self.lock:
+                self._most = None
+            self._goes_on.set()
+
+    def wait_until_read(self) -> None:
+        """Wait until nothing that passed is left unread, in the buffers of who asked for it."""
+        ends = f":{int(self.host.rpartition(':')[2]):04X}"
+        is_unread = True
+        while is_unread:
+            sockets = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+            is_unread = any(
+                int(queues.partition(":")[2], 16)
+                for _, _, other, state, queues, *_ in sockets
+                if other.endswith(ends) and state == _CONNECTED
+            )
+
+    def _count(self, piece: bytes, *, is_answer: bool) -> bytes:
+        """Count a piece, and give what of it may pass."""
+        with self.lock:
+            if self._most is not None:
+                piece = piece[: self._most - self.sent - self.given]
+            if is_answer:
+                self.given += len(piece)
+            else:
+                self.sent += len(piece)
+            if self.sent + self.given == self._most:
+                self._is_over.set()
+        return piece
 
     def carry(self, source: socket.socket, to: socket.socket, *, is_answer: bool) -> None:
         """Carry bytes until one of both ends."""
         with suppress(OSError):
             while piece := source.recv(1 << 16):
-                with self.lock:
-                    if is_answer:
-                        self.given += len(piece)
-                    else:
-                        self.sent += len(piece)
-                to.sendall(piece)
+                passed = self._count(piece, is_answer=is_answer)
+                to.sendall(passed)
+                if len(passed) < len(piece):
+                    self._goes_on.wait()
+                    break
         with suppress(OSError):
             to.shutdown(socket.SHUT_WR)
 

@@ -14,13 +14,14 @@ import pytest
 
 from tests.kit import Repo
 from tests.kit.packs import blobs_of, content_of
+from tests.kit.told import Told
 from tests.remotes.test_fetched_parts import needed
 from tests.remotes.test_payload import text
 from tests.store.chunks import added, named, weights
-from wtxtgit.errors import RemoteUnavailable
+from wtxtgit.errors import RemoteRefused, RemoteUnavailable
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
-from wtxtgit.remotes.payload import cut_packs
+from wtxtgit.remotes.payload import cut_packs, git_packs
 from wtxtgit.remotes.payload import fetch as payload_fetch
 from wtxtgit.remotes.payload.fetch import fetch_payload
 from wtxtgit.remotes.payload.git_packs import GitPacks
@@ -144,6 +145,31 @@ def test_what_is_damaged_when_it_is_left_comes_anew(repo: Repo, bare: Path, tmp_
         left.write_bytes(b"")
     assert remote.fetch(store, 1 << 30).lacking
     assert not remote.fetch(store, 1 << 30).lacking
+
+
+def test_packs_are_pushed_in_several_steps(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "bare.git"
+    run.git("init", "-q", "--bare", str(bare))
+    own = Store(tmp_path / "own")
+    texts = [text(weights(20, seed)) for seed in range(2)]
+    for seed in range(2):
+        added(own, weights(20, seed))
+    monkeypatch.setattr(git_packs, "_AT_ONCE", 400_000)
+    hook = bare / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\ncd .. && test ! -e pushed.once && : >pushed.once\n")
+    hook.chmod(0o755)
+    place = GitPacks(Repository.discover(repo.path), bare.as_uri())
+    told = Told()
+    with pytest.raises(RemoteRefused, match="pre-receive hook declined"):
+        push_payload(own, place, texts, told)
+    (there,) = place.packs()
+    # As soon as it is there.
+    assert 0 < sum(told.counts) < told.expected
+    hook.unlink()
+    (sent,) = push_payload(own, place, texts).packs
+    assert set(place.packs()) == {there, sent}
 
 
 def test_a_partial_clone(bare: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.e2e.test_detached import ATTRIBUTES, MODEL, NAME
 from tests.kit import Repo
 from tests.kit.starts import WTXTGIT
 from tests.remotes.behaviour import SECRET
+from tests.remotes.killed_transfers import KilledTests, Killing
 from tests.remotes.lfs_server import Server, server, started
 from tests.remotes.places import NEW, OLD, FileTests, holds, text, three_packs
 from tests.remotes.servers import counted
@@ -366,3 +367,23 @@ class TestTransfers(TransferTests):
             repo.git("config", "lfs.url", f"{HTTP}{wire.host}/{path}")
             place = LfsPacks(repo.repository, "origin")
             yield Remote(wire, place, place)
+
+
+@pytest.mark.slow
+class TestKilled(KilledTests):
+    """Of payload at a server that gives parts of objects."""
+
+    @pytest.fixture
+    def killing(self, tmp_path: Path, server: Server) -> Iterator[Killing]:
+        server.gate.gives_parts = True
+        host, _, path = server.url.removeprefix(HTTP).partition("/")
+        with counted(host) as wire:
+
+            def place(name: str) -> dict[str, str]:
+                bare = tmp_path / f"{name}.git"
+                run.git("init", "-q", "--bare", str(bare))
+                at = f"{HTTP}{wire.host}/{path.replace('r.git', f'{name}.git')}"
+                url = bare.as_uri()
+                return {"wtxtgit.store": "lfs", "lfs.url": at, "remote.origin.url": url}
+
+            yield Killing(wire, place, place)

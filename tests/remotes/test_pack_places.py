@@ -13,6 +13,7 @@ from tests.kit import Repo
 from tests.kit.packs import content_of
 from tests.remotes import servers
 from tests.remotes.behaviour import SECRET, refused
+from tests.remotes.killed_transfers import MIB, SIZES, KilledTests, Killing
 from tests.remotes.places import FileTests, PlaceTests, ReadingTests, SilenceTests, three_packs
 from tests.remotes.transfers import Remote, TransferTests
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable
@@ -285,3 +286,22 @@ class TestAServerOfWholeFiles(_FolderBehind, ReadingTests):
         (tmp_path / "there").mkdir()
         with servers.files(tmp_path / "there", gives_parts=False) as host:
             yield ServedPacks(Repository.discover(repo.path), f"{HTTP}{host}")
+
+
+@pytest.mark.slow
+class TestKilledOfAGitServer(KilledTests):
+    twice_of_push = sum(SIZES) * MIB
+    """Git sends several packs at once."""
+
+    @pytest.fixture
+    def killing(self, tmp_path: Path) -> Iterator[Killing]:
+        with servers.git_backend(tmp_path) as host, servers.counted(host) as wire:
+
+            def place(name: str) -> dict[str, str]:
+                bare = tmp_path / f"{name}.git"
+                run.git("init", "-q", "--bare", str(bare))
+                run.git("config", "http.receivepack", "true", cwd=bare)
+                url = f"{HTTP}{wire.host}/{bare.name}"
+                return {"wtxtgit.store": "git+origin", "remote.origin.url": url}
+
+            yield Killing(wire, place, place)

@@ -17,6 +17,7 @@ from tests.e2e.test_detached import ATTRIBUTES, MODEL
 from tests.kit import Repo
 from tests.remotes import servers
 from tests.remotes.behaviour import SECRET, refused
+from tests.remotes.killed_transfers import KilledTests, Killing
 from tests.remotes.places import (
     NEW,
     OLD,
@@ -338,3 +339,16 @@ class TestTransfers(TransferTests):
         with servers.counted(host) as wire:
             place = RegistryPacks(f"{wire.host}/{NAME}/{request.node.name.replace('_', '-')}")
             yield Remote(wire, place, place)
+
+
+@pytest.mark.slow
+class TestKilled(KilledTests):
+    @pytest.fixture
+    def killing(self, host: str, request: pytest.FixtureRequest) -> Iterator[Killing]:
+        with servers.counted(host) as wire:
+            at = f"oci://{wire.host}/{NAME}/{request.node.name.replace('_', '-')}"
+
+            def place(name: str) -> dict[str, str]:
+                return {"wtxtgit.store": f"{at}/{name}"}
+
+            yield Killing(wire, place, place)

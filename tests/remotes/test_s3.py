@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.stores import HTTP
 from tests.remotes.behaviour import SECRET, RangedTests, TargetTests, file, refused
+from tests.remotes.killed_transfers import KilledTests, Killing
 from tests.remotes.places import FaultTests, FileTests, PushFaultTests
 from tests.remotes.servers import Front, before, counted
 from tests.remotes.test_pack_places import StoreBehind
@@ -113,3 +114,22 @@ class TestTransfers(TransferTests):
             place = TargetPacks(Folder(f"s3://{bucket}/transfers/{request.node.name}"))
             yield Remote(wire, place, place)
         s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.slow
+class TestKilled(KilledTests):
+    @pytest.fixture
+    def killing(
+        self,
+        server: str,
+        bucket: str,
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Iterator[Killing]:
+        with counted(server.removeprefix(HTTP)) as wire:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"{HTTP}{wire.host}")
+
+            def place(name: str) -> dict[str, str]:
+                return {"wtxtgit.store": f"s3://{bucket}/{request.node.name}/{name}"}
+
+            yield Killing(wire, place, place)

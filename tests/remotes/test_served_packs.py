@@ -16,6 +16,7 @@ from tests.cluster.stores import HTTP
 from tests.kit import Repo
 from tests.remotes import servers
 from tests.remotes.behaviour import SECRET, refused
+from tests.remotes.killed_transfers import KilledTests, Killing
 from tests.remotes.places import NEW, OLD, fetched, holds, pushed, text
 from tests.remotes.servers import USER, Fault, Front
 from tests.remotes.transfers import Remote, TransferTests
@@ -315,3 +316,19 @@ class TestTransfers(TransferTests):
         folder.mkdir()
         with servers.files(folder) as host, servers.counted(host) as wire:
             yield Remote(wire, place(repo, f"{HTTP}{wire.host}"), TargetPacks(Folder(folder)))
+
+
+@pytest.mark.slow
+class TestKilled(KilledTests):
+    test_a_push = None  # type: ignore[assignment]
+
+    @pytest.fixture
+    def killing(self, tmp_path: Path) -> Iterator[Killing]:
+        folder = tmp_path / "served"
+        folder.mkdir()
+        with servers.files(folder) as host, servers.counted(host) as wire:
+            yield Killing(
+                wire,
+                lambda name: {"wtxtgit.store": f"{HTTP}{wire.host}/{name}"},
+                lambda name: {"wtxtgit.store": (folder / name).as_uri()},
+            )

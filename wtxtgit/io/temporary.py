@@ -4,7 +4,8 @@ A new file has no name until it is complete, on systems with such files (O_TMPFI
 to replace another one, or the file system can't do that, it temporarily has a name: in the folder
 of the surrounding git repository, from which git never adds files, or beside its target. Writers
 hold a lock on what they make. So what a killed process left is recognized by its name, and by
-nobody holding its lock; it is removed by the next writer that needs a name there.
+nobody holding its lock; it is removed by the next writer that needs a name there. Only what a
+`kept_file` has stays: the next process goes on with it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ NAME = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{16}")
 _ASIDE = "tmp"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KEPT = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 _HAS_NONE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
 """The errors of open(2) if the system or file system does not support unnamed files."""
 _OPEN_FILES = "/proc/self/fd"
 _MOST_POINTER = 4096
 _PRIVATE = 0o600
+_OWN_WRITES = 0o644
 _PRIVATE_FOLDER = 0o700
 
 
@@ -45,6 +48,7 @@ class FileInMaking:
         self._place = folder
         # Set before the name exists: a signal may come right after its creation.
         self._name: bytes | None = None
+        self._is_kept = False
         self.descriptor = -1
 
     def put(self, name: bytes | str, *, is_new: bool = False) -> None:
@@ -78,8 +82,13 @@ class FileInMaking:
                 os.unlink(self._name, dir_fd=self._place)
             self._name = None
 
+    def keep(self, name: bytes) -> None:
+        """Have it stay under a name in its folder until it is dropped or put in its place."""
+        self._name, self._is_kept = name, True
+
     def close(self) -> None:
-        self.drop()
+        if not self._is_kept:
+            self.drop()
         if self._place != self._folder:
             os.close(self._place)
         if self.descriptor >= 0:
@@ -135,6 +144,30 @@ def new_file(folder: int, near: Path, mode: int = _PRIVATE) -> Iterator[FileInMa
     try:
         made.open(mode)
         yield made
+    finally:
+        made.close()
+
+
+@contextlib.contextmanager
+def kept_file(folder: int, near: Path, name: str) -> Iterator[FileInMaking | None]:
+    """Open or create an unfinished file in the open `folder`, whose path is `near`.
+
+    It keeps its name until it is dropped, or `put` in its place. Yields None if another process is
+    writing it, or it can't be locked or written.
+    """
+    made = FileInMaking(folder, near)
+    try:
+        made.descriptor = os.open(name, _KEPT, _OWN_WRITES, dir_fd=folder)
+    except PermissionError:
+        # Another user of a shared repository has begun it.
+        yield None
+        return
+    try:
+        if _is_unlocked(made.descriptor, near / name):
+            made.keep(os.fsencode(name))
+            yield made
+        else:
+            yield None
     finally:
         made.close()
 

@@ -1,9 +1,10 @@
 """Fetching payload: the chunks that are missing, and those from which they are decoded.
 
 A pack that is needed completely is fetched as a whole; of others the needed parts are fetched, if
-the remote sends parts. Several transfers run at once, each in pieces, so memory is bounded.
-Everything enters the store once it is proved (`remotes/payload/incoming.py`). Many chunks are
-fetched in groups, in the order of the texts, which mostly is that of the packs.
+the remote sends parts, and of one that a killed process began, the rest. Several transfers run at
+once, each in pieces, so memory is bounded. Everything enters the store once it is proved
+(`remotes/payload/incoming.py`). Many chunks are fetched in groups, in the order of the texts, which
+mostly is that of the packs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from wtxtgit.model.array import in_groups
 from wtxtgit.remotes.payload.detached_texts import DetachedText, standing
 from wtxtgit.remotes.payload.incoming import IncomingPacks
 from wtxtgit.remotes.payload.pack_parts import MOST_PART, PackPart, parts_of
-from wtxtgit.remotes.payload.place import PackPlace
+from wtxtgit.remotes.payload.place import PackPlace, spans_between
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.report.store import DamagedPack, LackingPayload, PayloadFetched, RefusedPack
 from wtxtgit.store.pack import MAX_DEPTH, NAME_SIZE, ChunkEntry
@@ -109,14 +110,19 @@ def _count_lacking(store: Store, texts: Iterable[DetachedText]) -> int:
 
 @dataclass(slots=True)
 class _ToCome:
-    """What has to be fetched: `whole` packs with their sizes in bytes, and parts of others."""
+    """What has to be fetched: `whole` packs with their sizes in bytes, and parts of others.
+
+    Of those that are `begun`, also with their sizes, the first bytes are here.
+    """
 
     whole: dict[str, int] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
     parts: list[PackPart] = field(default_factory=list)
 
     @property
     def packs(self) -> list[str]:
-        return list(dict.fromkeys((*self.whole, *(part.pack for part in self.parts))))
+        parts = (part.pack for part in self.parts)
+        return list(dict.fromkeys((*self.whole, *self.begun, *parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +207,10 @@ class PayloadFetch:
             self._remote.reread()
         plan = self._plan([name for name in chunks if not self._would_be_here(name)])
         self._nbytes += sum(part.nbytes for part in plan.parts)
-        self._nbytes += sum(n for pack, n in plan.whole.items() if pack not in self._whole)
-        self._whole |= plan.whole.keys()
+        whole = {**plan.whole, **plan.begun}
+        self._nbytes += sum(n for pack, n in whole.items() if pack not in self._whole)
+        self._nbytes -= sum(map(self._incoming.begun, plan.begun.keys() - self._whole))
+        self._whole |= whole.keys()
         self._came.update(dict.fromkeys(plan.packs))
 
     def _would_be_here(self, name: bytes) -> bool:
@@ -231,6 +239,10 @@ class PayloadFetch:
                 plan.whole[pack] = size
             else:
                 plan.parts += parts
+        begun = [pack for pack in plan.whole if self._incoming.begun(pack)]
+        self._ask_grains(begun)
+        # What has a grain comes in pieces that stay without this.
+        plan.begun = {pack: plan.whole.pop(pack) for pack in begun if self._grains[pack] == 1}
         return plan
 
     def _ask_grains(self, packs: Iterable[str]) -> None:
@@ -270,11 +282,13 @@ class PayloadFetch:
     def _run(self, plan: _ToCome) -> bool:
         """Fetch everything planned; returns whether anything was refused."""
         self._incoming.make()
-        size = sum(plan.whole.values()) + sum(part.nbytes for part in plan.parts)
-        expect(self._progress, size, len(plan.whole) + len(plan.parts))
+        whole = [*plan.whole.values(), *plan.begun.values()]
+        size = sum(whole) + sum(part.nbytes for part in plan.parts)
+        expect(self._progress, size, len(whole) + len(plan.parts))
         parts: dict[str, str] = {}
         refused: dict[str, str] = {}
         tasks = [partial(self._receive, group) for group in _groups(plan.whole)]
+        tasks += [partial(self._take_up, *pack) for pack in plan.begun.items()]
         tasks += [partial(self._receive_part, part) for part in plan.parts]
         try:
             with Workers(tasks, min(_AT_ONCE, len(tasks))) as done:
@@ -305,6 +319,23 @@ class PayloadFetch:
         given = {*came, *(name for name, _ in refused)}
         refused += [(name, "could not be fetched") for name in sizes if name not in given]
         return _Came(tuple(came), sum(sizes[name] for name in came), tuple(refused))
+
+    def _take_up(self, pack: str, size: int) -> _Came:
+        """Fetch the rest of a pack, or all of it if that does not match what is here of it."""
+        here = 0
+
+        def given(start: int) -> Iterator[Buffer]:
+            nonlocal here
+            here = start
+            spans = [*spans_between(start, size)]
+            return self._remote.place.ranges(pack, size, spans) or iter(())
+
+        end = self._remote.end(pack)
+        why = self._incoming.take_up(pack, size, end, given, self._progress)
+        if why is not None:
+            return self._receive({pack: size})
+        finish_file(self._progress)
+        return _Came((pack,), size - here)
 
     def _receive_part(self, part: PackPart) -> _Came:
         try:

@@ -33,7 +33,7 @@ from wtxtgit.remotes.payload.cut_packs import (
     drop,
     write_cut,
 )
-from wtxtgit.remotes.payload.place import OutgoingPack, in_part, whole
+from wtxtgit.remotes.payload.place import FORGOTTEN, OutgoingPack, in_part, whole
 from wtxtgit.remotes.payload.store_url import GIT, spelled
 from wtxtgit.remotes.target import Span
 from wtxtgit.store.pack import MAX_END
@@ -42,12 +42,12 @@ _Read = Callable[[str, int], Iterator[bytes]]
 REFS = "refs/wtxt/store/"
 """The prefix of the refs of packs at a remote."""
 _AT_ONCE = 64 * 1024 * 1024
-"""Most bytes of packs that are fetched together; a larger one is fetched alone."""
+"""Most bytes of packs that are fetched or pushed together; a larger one is alone."""
 _LISTS = 4096
 """Packs whose lists of parts are remembered; each has some 10 KB."""
 _FETCHED = Path("wtxt", "objects")
 """The folder in git's own for objects being fetched; a killed process leaves them there."""
-_FORGOTTEN, _LEFT = 14 * 24 * 60 * 60, 60 * 60
+_LEFT = 60 * 60
 # Payload is compressed already: delta compression and deflating would only take time.
 _AS_IT_IS = (
     "-c", "core.compression=0", "-c", "core.looseCompression=0", "-c", "pack.compression=0",
@@ -136,16 +136,24 @@ class GitPacks:
                 arrived.drop(wanted)
 
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
-        """See `PackPlace`: git counts nothing for us."""
-        small = [pack for pack in packs if pack.size <= CUT]
-        self._push(
-            {
-                file: content
-                for name, path, _, end in small
-                for file, content in ((f"{name}.pack", path), (f"{name}.index", end))
-            },
-            [pack for pack in packs if pack.size > CUT],
-        )
+        """See `PackPlace`: git counts nothing for us, so what was sent counts push by push.
+
+        What a killed one had sent is lost.
+        """
+        by_name = {pack.name: pack for pack in packs}
+        for batch in _batches({name: pack.size for name, pack in by_name.items()}):
+            together = [by_name[name] for name in batch]
+            small = [pack for pack in together if pack.size <= CUT]
+            self._push(
+                {
+                    file: content
+                    for name, path, _, end in small
+                    for file, content in ((f"{name}.pack", path), (f"{name}.index", end))
+                },
+                [pack for pack in together if pack.size > CUT],
+            )
+            if progress is not None:
+                progress(sum(pack.size for pack in together))
 
     def _push(self, files: Mapping[str, Path | bytes], cut: Sequence[OutgoingPack] = ()) -> None:
         """Push files, or bytes, as blobs to the remote, by their names below the refs; `cut` packs
@@ -310,7 +318,7 @@ def _sweep(folder: Path) -> None:
     """
     now = clock.now()
     for path in (*folder.glob("??/*"), *folder.glob("pack/*")):
-        age = _LEFT if path.name.startswith("tmp_") else _FORGOTTEN
+        age = _LEFT if path.name.startswith("tmp_") else FORGOTTEN
         with suppress(OSError):
             if path.stat().st_mtime < now - age:
                 drop(path)

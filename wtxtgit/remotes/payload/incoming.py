@@ -1,9 +1,9 @@
 """Packs received from a remote, which wait beside the store until they are proved.
 
 A complete pack waits there until everything that it is decoded from has arrived, so nothing is
-fetched twice, whenever a process ends. Then each chunk is decoded and hashed. A pack with a damaged
-chunk is not used at all; of a pack with chunks whose bases nobody wanted, the other chunks are
-used.
+fetched twice, whenever a process ends; of an incomplete one the beginning stays, where the next
+process goes on. Then each chunk is decoded and hashed. A pack with a damaged chunk is not used at
+all; of a pack with chunks whose bases nobody wanted, the other chunks are used.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.io.files import failures
+from wtxtgit.errors import EnvironmentFailure, InputError
+from wtxtgit.io import clock
+from wtxtgit.io.files import failures, read_view
 from wtxtgit.io.progress import Progress
-from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import Buffer, pieces, write_all
+from wtxtgit.io.temporary import FileInMaking, kept_file, new_file, opened_folder, remove
+from wtxtgit.io.view import Buffer, counted, pieces, write_all
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.remotes.payload.pack_parts import PackPart, store_part
+from wtxtgit.remotes.payload.place import FORGOTTEN
 from wtxtgit.remotes.payload.remote_packs import OTHER_END, PackCheck
 from wtxtgit.store.folder import PACKS, PackFolder
 from wtxtgit.store.pack import ChunkEntry
@@ -30,7 +33,9 @@ from wtxtgit.store.writer import NewPack
 
 INCOMING = "incoming"
 """The folder of a store in which completely received packs wait."""
-_READ_ONLY = 0o444
+_MODE, _READ_ONLY = 0o644, 0o444
+_BEGUN = ".part"
+"""What the name of a pack's beginning ends with."""
 
 
 class IncomingPacks:
@@ -47,6 +52,14 @@ class IncomingPacks:
         with failures(self._store.folder, missing=EnvironmentFailure):
             self._own.make()
             self.packs.make()
+        forget_begun(self._store)
+
+    def begun(self, name: str) -> int:
+        """Return how many bytes of a pack are here, from its beginning."""
+        try:
+            return (self._folder / PACKS / f"{name}{_BEGUN}").stat().st_size
+        except OSError:
+            return 0
 
     def receive(
         self, name: str, size: int, end: bytes, content: Iterator[Buffer], progress: Progress | None
@@ -54,41 +67,65 @@ class IncomingPacks:
         """Write a pack, which gets its name once its content matches; returns why it is refused.
 
         It should have `size` bytes, and `end` as its index and trailer. Returns None if it is
-        valid.
+        valid. If the remote fails, or this process ends, what has arrived stays.
         """
-        check = PackCheck(name, end)
-        came = 0
+        return self._receive(name, size, end, lambda _: content, progress, is_anew=True)
 
-        def checked() -> Iterator[Buffer]:
-            nonlocal came
-            for piece in content:
-                view = memoryview(piece)
-                came += view.nbytes
-                if came > size:
-                    return
-                check.add(view)
-                yield view
-                if progress is not None:
-                    progress(view.nbytes)
+    def take_up(
+        self,
+        name: str,
+        size: int,
+        end: bytes,
+        rest: Callable[[int], Iterator[Buffer]],
+        progress: Progress | None,
+    ) -> str | None:
+        """Write what is missing of a pack, which is all that `rest` returns for an offset.
 
+        Otherwise as `receive`. `progress` counts what is here already, too.
+        """
+        return self._receive(name, size, end, rest, progress, is_anew=False)
+
+    def _receive(
+        self,
+        name: str,
+        size: int,
+        end: bytes,
+        given: Callable[[int], Iterator[Buffer]],
+        progress: Progress | None,
+        *,
+        is_anew: bool,
+    ) -> str | None:
         packs = self._folder / PACKS
         with (
             failures(packs, missing=EnvironmentFailure),
             opened_folder(packs) as folder,
-            new_file(folder, packs, _READ_ONLY) as made,
+            self._making(folder, packs, f"{name}{_BEGUN}") as made,
         ):
-            write_all(made.descriptor, checked())
-            if came != size:
-                return f"has {'more than' if came > size else f'{came} of'} {size} bytes"
-            if not check.has_name:
-                return "has a SHA-256 other than its name states"
-            if not check.has_end:
-                return OTHER_END
+            try:
+                if is_anew:
+                    os.ftruncate(made.descriptor, 0)
+                why = _write(made.descriptor, packs, name, size, end, given, progress)
+            except OSError:
+                made.drop()
+                raise
+            if why is not None:
+                made.drop()
+                return why
             mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
-            os.fchmod(made.descriptor, mode | (self._own.shared & _READ_ONLY))
+            os.fchmod(made.descriptor, (mode | self._own.shared) & _READ_ONLY)
             os.fsync(made.descriptor)
             made.put(f"{name}.pack")
         return None
+
+    @contextlib.contextmanager
+    def _making(self, folder: int, packs: Path, name: str) -> Iterator[FileInMaking]:
+        with kept_file(folder, packs, name) as kept:
+            if kept is not None:
+                yield kept
+                return
+        # Another process is receiving the same pack.
+        with new_file(folder, packs, _MODE) as made:
+            yield made
 
     def receive_part(
         self, part: PackPart, given: Iterable[Buffer], progress: Progress | None
@@ -220,3 +257,58 @@ class IncomingPacks:
     def _drop(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.packs.path(name).unlink()
+
+
+def forget_begun(store: Store) -> None:
+    """Remove the beginnings of packs with which nobody went on for long."""
+    before = clock.now() - FORGOTTEN
+    for path in (store.folder / INCOMING / PACKS).glob(f"*{_BEGUN}"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < before:
+                remove(path)
+
+
+def _write(
+    descriptor: int,
+    packs: Path,
+    name: str,
+    size: int,
+    end: bytes,
+    given: Callable[[int], Iterator[Buffer]],
+    progress: Progress | None,
+) -> str | None:
+    """Write what is missing of a pack to an open file of a folder; returns what is wrong with it.
+
+    `progress` gets counts of all its bytes.
+    """
+    check = PackCheck(name, end)
+    held = read_view(descriptor, packs / f"{name}{_BEGUN}")
+    if len(held) > size:
+        os.ftruncate(descriptor, 0)
+        held = memoryview(b"")
+    came = len(held)
+    for piece in counted(pieces(held), progress):
+        check.add(piece)
+
+    def checked() -> Iterator[Buffer]:
+        nonlocal came
+        for piece in given(came):
+            view = memoryview(piece)
+            came += view.nbytes
+            if came > size:
+                return
+            check.add(view)
+            yield view
+            if progress is not None:
+                progress(view.nbytes)
+
+    os.lseek(descriptor, came, os.SEEK_SET)
+    try:
+        write_all(descriptor, checked())
+    except InputError as error:
+        return error.message
+    if came != size:
+        return f"has {'more than' if came > size else f'{came} of'} {size} bytes"
+    if not check.has_name:
+        return "has a SHA-256 other than its name states"
+    return None if check.has_end else OTHER_END

@@ -35,6 +35,10 @@ LIST = "packs.txt"
 """The file in a folder that lists its packs."""
 MAX_PACKS = 1 << 20
 """Most packs that are read from a list."""
+FORGOTTEN = 14 * 24 * 60 * 60
+"""Seconds after which what a killed transfer left, and nobody took up, is removed."""
+_SPAN = 4 * 1024 * 1024
+"""Most bytes that are requested at once of a pack, and held in memory."""
 _GROUP = 32
 _AT_ONCE = 8
 """Requests that run at once: they wait for the network, not for a core."""
@@ -138,6 +142,11 @@ def _kinds(files: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
+def spans_between(start: int, stop: int) -> Iterator[Span]:
+    """Yield the spans in which all bytes between two positions are requested."""
+    return ((at, min(at + _SPAN, stop)) for at in range(start, stop, _SPAN))
+
+
 def divisible_anywhere(place: PackPlace, sizes: Mapping[str, int]) -> Mapping[str, int]:
     """Return what `divisible` of a place does that gives parts of all packs, or of none."""
     for name, size in sizes.items():
@@ -193,8 +202,15 @@ class TargetPacks:
 
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
         for name, size in sizes.items():
+            there = self._sizes.get(f"{name}.pack")
             # Nothing is fetched of a pack that is larger than it should be.
-            if self._sizes.get(f"{name}.pack", 0) <= size:
+            if there is None or there > size:
+                continue
+            # In parts where that is possible, so that all that arrived is here if it breaks off.
+            parts = self._parts(name, [*spans_between(0, there)])
+            if parts is not None:
+                yield name, _until_gone(parts)
+            else:
                 with contextlib.suppress(InputError):
                     yield name, iter(pieces(self._target.get(f"{name}.pack")))
 
@@ -202,6 +218,9 @@ class TargetPacks:
         return divisible_anywhere(self, sizes)
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
+        return self._parts(name, spans)
+
+    def _parts(self, name: str, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         if not isinstance(self._target, RangedTarget):
             return None
         return map(mapped, self._target.ranges(f"{name}.pack", spans))
@@ -230,6 +249,11 @@ class TargetPacks:
         for name in names:
             for file in _files(name):
                 self._target.remove(file)
+
+
+def _until_gone(parts: Iterator[Buffer]) -> Iterator[Buffer]:
+    with contextlib.suppress(InputError):
+        yield from parts
 
 
 def _files(name: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.payload import needed_texts, store_url
 from wtxtgit.remotes.payload.detached_texts import chunks_of
 from wtxtgit.remotes.payload.git_packs import forget_fetched
+from wtxtgit.remotes.payload.incoming import forget_begun
 from wtxtgit.remotes.payload.remote import place_of
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.report.store import StorePruned
@@ -84,9 +85,10 @@ def prune_payload(
     url = store_url.find(repo)
     if url is not None:
         url.check_chosen()
+    store = store_of(repo)
     if not dry_run:
         forget_fetched(repo)
-    store = store_of(repo)
+        forget_begun(store)
     remote, unsent, young = None, 0, 0
 
     def judge(chunks: Mapping[bytes, float]) -> Set[bytes]:
