@@ -55,6 +55,7 @@ NOT_FOLLOWED = {
     ),
     "says how things are; nothing is to be run": (
         "with 1, every signer can change the file alone",
+        "names are {}@gen:12, @latest and @signed-by:NAME",
         "a later gitattributes line unsets them",
         "a record has room for {} signatures",
         "generations must increase: leave out gen to continue counting, or use a new ring",

@@ -246,6 +246,10 @@ def no_such_generation(world: World) -> Words:
     return ["verify", f"{UP}{MODEL}@gen:99"]
 
 
+def no_such_file_in_a_commit(world: World) -> Words:
+    return ["verify", "HEAD:nothing"]
+
+
 def no_such_signer(world: World) -> Words:
     return ["signers", "remove", "nobody"]
 
@@ -491,6 +495,10 @@ FOLLOWED = [
         Row(no_such_key, LISTS),
     ),
     ("wtxtgit log {} {} lists all", Row(no_such_generation, LISTS)),
+    (
+        "git ls-tree -r --full-tree --name-only {} lists its files",
+        Row(no_such_file_in_a_commit, LISTS),
+    ),
     ("wtxtgit resolve {} first", Row(a_conflict, LISTS)),
     ("wtxtgit restore -o FILE.npz -- {} writes its arrays", Row(native_text, INSTEAD)),
     ("wtxtgit seal --reseal -- {} starts a ledger of its own", Row(same_ledger_twice)),

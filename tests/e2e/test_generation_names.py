@@ -145,14 +145,30 @@ def test_a_file_of_that_name_wins(generations: Sealed, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (f"{MODEL}@gen:9", ": no generation"),
-        (f"{MODEL}@signed-by:mallory@example.com", ": no generation"),
+        (f"{MODEL}@gen:9", ": no generation 9\n"),
+        (f"{MODEL}@signed-by:mallory@example.com", ": no generation that 'mallory@example.com' s"),
         ("nothing@latest", "no ledger in HEAD"),
+        (f"{MODEL}@gen:x", f"{MODEL}@gen:x: not a generation's name\n"),
+        (f"{MODEL}@gen", "not a generation's name\n"),
+        (f"{MODEL}@signed-by:", "not a generation's name\n"),
         (f"nowhere:{MODEL}@latest", "names nothing"),
     ],
 )
 def test_what_there_is_not(generations: Sealed, name: str, message: str) -> None:
-    assert message in generations.call("verify", name, ok=(3, 5)).err
+    assert message in generations.call("verify", name, ok=(2, 3, 5)).err
+
+
+def test_reports_name_the_commit_shortly(generations: Sealed) -> None:
+    named = f"{generations.head[:12]}:{MODEL}"
+    assert generations.call("verify", f"{MODEL}@latest").out.startswith(f"ok      {named}  (")
+    assert f"\n{named}: safetensors" in "\n" + generations.call("inspect", f"{MODEL}@latest").out
+    said = generations.call("restore", f"{MODEL}@latest", ok=(2,)).err
+    assert said.startswith(f"wtxtgit: error: {named} is in a commit: name the output with -o")
+
+
+def test_a_branch_may_be_called_like_half_a_name(generations: Sealed) -> None:
+    generations.git("branch", f"{MODEL}@gen")
+    generations.call("verify", f"{MODEL}@gen:{MODEL}")
 
 
 def test_only_what_is_there_can_be_sealed(generations: Sealed) -> None:

@@ -6,6 +6,7 @@ has other content. Where a revision is asked for, a name means that commit.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from wtxtgit.chain.reader import Facts
 from wtxtgit.chain.walk import Walk
 from wtxtgit.checkpoint.open import is_url, shown_name
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
+from wtxtgit.git import history
 from wtxtgit.git.history import find
 from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.remotes.git_urls import fetched, parse_git_url
@@ -24,6 +26,7 @@ from wtxtgit.remotes.urls import GIT
 from wtxtgit.report.audit import Severity
 
 _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
+_HALF = re.compile(r"(.+)@(?:gen|signed-by)(?::.*)?", re.DOTALL)
 # The dots of a path that leads upwards stand before a slash; those of a range do not.
 _RANGE = re.compile(r"(.*?)(\.{2,3})(?!/)(.*)", re.DOTALL)
 
@@ -31,6 +34,7 @@ _RANGE = re.compile(r"(.*?)(\.{2,3})(?!/)(.*)", re.DOTALL)
 def resolved(target: str) -> str:
     """Return what a generation's name means, as COMMIT:PATH; any other target as it is.
 
+    COMMIT is as much of the id as tells it from all other objects.
     If the file is in a repository elsewhere, its revision becomes a commit's id, once that has been
     fetched.
 
@@ -45,9 +49,30 @@ def resolved(target: str) -> str:
     if is_url(target) and target.startswith(GIT):
         return _elsewhere(target)
     match = _NAME.fullmatch(target)
-    if match is None or os.path.lexists(target) or is_url(target):
+    if os.path.lexists(target) or is_url(target):
         return target
-    return _here(Repository.discover(), match)
+    if match is None:
+        _refuse_half_a_name(target)
+        return target
+    repo = Repository.discover()
+    commit, _, path = _here(repo, match).partition(":")
+    # Messages and reports name the file so: the whole id says no more to a reader.
+    return f"{history.short(repo, commit)}:{path}"
+
+
+def _refuse_half_a_name(target: str) -> None:
+    """Raise UsageError for the beginning of a name with anything but a number or a signer."""
+    match = _HALF.fullmatch(target)
+    if match is None:
+        return
+    # Git takes PATH@gen:x for the file `x` of a branch `PATH@gen`.
+    with contextlib.suppress(EnvironmentFailure):
+        if find(Repository.discover(), target) is not None:
+            return
+    raise UsageError(
+        f"{shown_name(target)}: not a generation's name",
+        hint=f"names are {shlex.quote(match[1])}@gen:12, @latest and @signed-by:NAME",
+    )
 
 
 def resolved_revision(asked: str) -> str:
@@ -117,9 +142,9 @@ def _found(
             signer = _principal(named, entries, signer)
         found = _chosen(entries, number, signer)
         if found is None:
-            asked = f"gen:{number}" if number is not None else f"signed-by:{signer}"
+            asked = number if number is not None else f"that {signer!a} signed"
             raise InputError(
-                f"{shown_name(named)}: no generation {asked!a}",
+                f"{shown_name(named)}: no generation {asked}",
                 hint=f"wtxtgit log {shlex.quote(path)} {shlex.quote(revision)} lists all",
             )
         name = f"generation {found.gen}"

@@ -18,7 +18,7 @@ from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.history import Commit, CommitGraph, resolve, resolve_commit
+from wtxtgit.git.history import REVISIONS_HINT, Commit, CommitGraph, resolve, resolve_commit
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import read_small, shown
@@ -28,7 +28,6 @@ from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 
-_REVISIONS_HINT = "git log --oneline --all lists the commits of this repository"
 if TYPE_CHECKING:
     from wtxtgit.chain.state_cache import KeptStates
 
@@ -375,11 +374,8 @@ def commit_of(repo: Repository, revision: str) -> str:
 
 def _refuse(repo: Repository, revision: str) -> NoReturn:
     """Raise EnvironmentFailure that says why a revision is no commit."""
-    try:
-        oid = resolve(repo, revision)
-    except EnvironmentFailure as error:
-        raise EnvironmentFailure(error.message, hint=_REVISIONS_HINT) from None
+    oid = resolve(repo, revision)
     result = repo.call("cat-file", "-t", oid, ok=(0, 128))
     kind = result.stdout.decode("ascii").strip()
     what = f"a {kind}, not a commit" if kind not in ("", "commit") else "nothing in this repository"
-    raise EnvironmentFailure(f"{revision!r} names {what}", hint=_REVISIONS_HINT) from None
+    raise EnvironmentFailure(f"{revision!r} names {what}", hint=REVISIONS_HINT) from None

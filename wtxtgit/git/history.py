@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, ChosenPaths, TreeEntr
 MAX_COMMIT = 64 * 1024 * 1024
 """Most bytes of a commit object that are read: far more than any message has."""
 
+REVISIONS_HINT = "git log --oneline --all lists the commits of this repository"
 _TRUE = ("-c", "core.commitGraph=false")
 _FIELDS = "--format=tformat:%H %T %P"
 # This line precedes each commit; the option that omits it came with git 2.33.
@@ -440,7 +442,9 @@ def _absent(repo: Repository, revision: str, what: str) -> EnvironmentFailure:
     """Return the error for a revision that does not exist, as HEAD before the first commit."""
     if _OF_HEAD.match(revision) and find(repo, "HEAD") is None:
         return EnvironmentFailure("no commits yet")
-    return EnvironmentFailure(f"{revision!r} names {what} in this repository")
+    return EnvironmentFailure(
+        f"{revision!r} names {what} in this repository", hint=REVISIONS_HINT
+    )
 
 
 def find(repo: Repository, revision: str) -> str | None:
@@ -449,6 +453,13 @@ def find(repo: Repository, revision: str) -> str | None:
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
     return None if parsed.code else parsed.stdout.decode("ascii").strip()
+
+
+def short(repo: Repository, oid: str) -> str:
+    """Return as much of an object's id as git needs to tell it from all others, 12 digits or
+    more.
+    """
+    return repo.git("rev-parse", "--short=12", check_oid(oid)).decode("ascii").strip()
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:
@@ -500,7 +511,10 @@ def resolve_path(repo: Repository, name: str) -> tuple[str, str]:
     with TreeReader(repo) as trees:
         entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
     if entry is None:
-        raise EnvironmentFailure(f"{revision!r} has no {path!r}")
+        raise EnvironmentFailure(
+            f"{revision!r} has no {path!r}",
+            hint=f"git ls-tree -r --full-tree --name-only {shlex.quote(revision)} lists its files",
+        )
     return entry.oid, _KINDS.get(entry.mode, "blob")
 
 
