@@ -179,6 +179,9 @@ class TestRevisions:
             assert found["summary"]["changed_elements"] == 1
         said = commits.wtxtgit("diff", "nothing", ok=(2,)).stderr
         assert b"no such file to compare with HEAD" in said
+        said = commits.wtxtgit("diff", "HEAD:m/w.safetensors", ok=(2,), cwd="m").stderr
+        assert b"HEAD:m/w.safetensors: a file of a commit, and none to compare it with" in said
+        assert b"wtxtgit diff HEAD:m/w.safetensors w.safetensors compares" in said
 
     @staticmethod
     def found(repo: Repo, *sides: str, cwd: str = "") -> dict[str, Any]:

@@ -38,7 +38,7 @@ _TOLD = re.compile(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)
 _BEFORE = re.compile(r"^(change to a repository, or run |whoever committed it has to run )")
 _CUT = re.compile(
     r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
-    r"|begins|converts|moves|starts|chooses|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
+    r"|begins|compares|converts|moves|starts|chooses|adds|puts|fetches|gives|names|writes|joins|sets|removes|commits"
     r"|stores|stages|continues|where|in the folder)\b.*"
     r"|,? (or|with) .*|[,;] .*|  # .*| first$)"
 )

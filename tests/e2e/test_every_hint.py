@@ -62,6 +62,11 @@ def revisions_without_a_path(world: World) -> Words:
     return ["diff", "HEAD~1", "HEAD"]
 
 
+def file_of_a_commit_alone(world: World) -> Words:
+    world.put(2.0)
+    return ["diff", f"HEAD:{MODEL}"]
+
+
 def revision_and_a_file(world: World) -> Words:
     return ["diff", "HEAD", f"{UP}{MODEL}"]
 
@@ -436,6 +441,7 @@ FOLLOWED = [
         "wtxtgit review {} shows all checkpoints, wtxtgit diff REV:PATH REV:PATH one",
         Row(revisions_without_a_path, INSTEAD),
     ),
+    ("wtxtgit diff {} compares it with the work tree's", Row(file_of_a_commit_alone, INSTEAD)),
     ("wtxtgit diff {} shows what changed in it", Row(revision_and_a_file, INSTEAD)),
     ("git status lists the conflicts", Row(nothing_to_resolve, LISTS)),
     ("git status says why", Row(one_side_alone_has_it, LISTS)),

@@ -99,6 +99,38 @@ def test_useless_patterns_are_refused(repo: Repo, pattern: bytes) -> None:
     assert not (repo.path / ".gitattributes").exists()
 
 
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("./a b.fold", "wtxtgit track -- 'a b.fold'"),
+        ("{top}/sub/a b.fold", "wtxtgit track -- 'a b.fold'"),
+        ("x/../a b.fold", "wtxtgit track -- 'a b.fold'"),
+        ("models", "wtxtgit track -- 'models/**'"),
+        ("./models/", "wtxtgit track -- 'models/**'"),
+        ("{top}/sub/models", "wtxtgit track -- 'models/**'"),
+        ("../*.fold", ops.SUCH_AS),
+        ("{top}/other.fold", ops.SUCH_AS),
+        (".", ops.SUCH_AS),
+        ("*", ops.SUCH_AS),
+        (".git*", ops.SUCH_AS),
+        ("models/**", ops.SUCH_AS),
+    ],
+)
+def test_a_path_that_git_would_not_match_is_told(repo: Repo, pattern: str, hint: str) -> None:
+    """It would seem to be tracked, and be stored as it is; and git has to read gitattributes."""
+    repo.write("sub/models/.gitattributes", "")
+    repo.write("sub/.gitattributes", "# mine\n")
+    repo.add()
+    refused = repo.wtxtgit("track", pattern.format(top=repo.path), cwd="sub", ok=(2,)).stderr
+    assert refused.decode().endswith(f"\nwtxtgit: hint: {hint}\n")
+    assert (repo.path / "sub/.gitattributes").read_bytes() == b"# mine\n"
+
+
+@pytest.mark.parametrize("pattern", ["/a.fold", "sub/*.fold", "a.fold", "[.]/a"])
+def test_a_pattern_is_no_path(repo: Repo, pattern: str) -> None:
+    repo.wtxtgit("track", pattern)
+
+
 def test_committed_raw_files_are_told_and_renormalised(repo: Repo, driver: None) -> None:
     repo.write("a.safetensors", safetensors(1.0))
     repo.write("other.bin", b"x")

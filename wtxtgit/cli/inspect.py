@@ -498,8 +498,18 @@ def _before(file: str) -> str:
 def _in_head(file: str) -> str:
     """The same file as HEAD has it, for REV:PATH."""
     if not Path(file).exists():
+        from wtxtgit.checkpoint.open import is_blob, shown_name
+
+        if is_blob(file):
+            path = file.partition(":")[2]
+            if not path.startswith(("./", "../")):
+                path = discover().path_from_here(os.fsencode(path))
+            raise UsageError(
+                f"{shown_name(file)}: a file of a commit, and none to compare it with",
+                hint=f"wtxtgit diff {shlex.join((file, path))} compares it with the work tree's",
+            )
         raise UsageError(
-            f"{file}: no such file to compare with HEAD",
+            f"{shown_name(file)}: no such file to compare with HEAD",
             hint="wtxtgit diff A B compares any two files or REV:PATHs",
         )
     return f"HEAD:{os.fsdecode(discover().path_from_top(file))}"

@@ -442,9 +442,7 @@ def _absent(repo: Repository, revision: str, what: str) -> EnvironmentFailure:
     """Return the error for a revision that does not exist, as HEAD before the first commit."""
     if _OF_HEAD.match(revision) and find(repo, "HEAD") is None:
         return EnvironmentFailure("no commits yet")
-    return EnvironmentFailure(
-        f"{revision!r} names {what} in this repository", hint=REVISIONS_HINT
-    )
+    return EnvironmentFailure(f"{revision!r} names {what} in this repository", hint=REVISIONS_HINT)
 
 
 def find(repo: Repository, revision: str) -> str | None:

@@ -22,6 +22,7 @@ from wtxtgit.git.history import CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_EXECUTABLE, MODE_FILE, TreeReader
 from wtxtgit.io.files import shown_path
+from wtxtgit.setup.track import SUCH_AS
 
 _TOP = attributes.FILE_NAME.encode()
 _FILES = (MODE_FILE, MODE_EXECUTABLE)
@@ -270,7 +271,7 @@ def _refuse_own(candidates: Iterable[bytes]) -> None:
     if taken is not None:
         raise UsageError(
             f"the patterns match {shown_path(taken)}, which git itself reads",
-            hint="give patterns with an ending, such as '*.safetensors'",
+            hint=SUCH_AS,
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wtxtgit.errors import CheckError, EnvironmentFailure, WtxtgitError
+from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.filter.status import (
     filtered,
     stored_forms,
@@ -20,13 +20,13 @@ from wtxtgit.filter.status import (
 from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.turn import turn
 from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
-from wtxtgit.setup.diagnosis import arguments_here, listed
+from wtxtgit.setup.diagnosis import arguments_here, listed, shown
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import binary_size
@@ -52,6 +52,9 @@ ABOUT = (
     b"A file that begins with WTXT: docs/met-a-text.md in its source"
 )
 """The line that explains ours to those who have a clone and do not know wtxtgit."""
+
+SUCH_AS = "give patterns with an ending, such as '*.safetensors'"
+"""The hint for patterns that can't be meant."""
 
 MEMORY_HINT_SIZE = 256 * 1024 * 1024
 """From this size of a binary on, git's use of memory is mentioned."""
@@ -138,9 +141,11 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
 
     Raises UsageError for a pattern that git would not obey.
     """
+    for pattern in patterns:
+        _check_reach(repo, pattern)
     with turn(repo):
         file = _file(repo)
-        content = _read(file)
+        content = before = _read(file)
         # Only with the first pattern: whoever removes the line later does not want it.
         if not any(is_filter_line(line) or is_about(line) for line in attributes.parse(content)):
             content = attributes.append_comment(content, ABOUT)
@@ -148,9 +153,46 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
         # With the first pattern: texts that reach the work tree must keep their line endings.
         content = attributes.append(content, companions(content).items())
         _write(repo, file, content)
+        try:
+            _refuse_own(repo)
+        except UsageError:
+            _write(repo, file, before)
+            raise
         follows = _consequences(repo, sizes.machine())
         of_lfs = _were_lfs(content, patterns)
         return _tracking(file, patterns, changed, replace(follows, of_lfs=of_lfs))
+
+
+def _check_reach(repo: Repository, pattern: bytes) -> None:
+    """Raise UsageError for a pattern that is the path of a file or folder, but matches no file.
+
+    Git takes a slash at the beginning for the folder of the gitattributes file, and no `.` or `..`.
+    """
+    given = os.fsdecode(pattern)
+    is_whole = given.startswith(f"{repo.worktree}/")
+    is_folder = bool(given.strip("/")) and (repo.here / given).is_dir()
+    if not (is_whole or is_folder or {b".", b".."} & set(pattern.split(b"/"))):
+        return
+    below = os.path.relpath(repo.here / given, repo.here)
+    if below == "." or below.startswith(".."):
+        hint = SUCH_AS
+    else:
+        hint = f"wtxtgit track -- {shown(os.fsencode(below) + b'/**' * is_folder)}"
+    why = "names a folder, but git matches only files" if is_folder else "matches no file"
+    raise UsageError(f"the pattern {given!a} {why}", hint=hint)
+
+
+def _refuse_own(repo: Repository) -> None:
+    """Raise UsageError if gitattributes files would be stored as texts: git could not read them."""
+    name = attributes.FILE_NAME.encode()
+    paths = {entry.path for entry in index.entries(repo)} | {repo.prefix + name}
+    own = sorted(path for path in paths if path.rpartition(b"/")[2] == name)
+    said = repo.attributes(own, ("filter",))
+    if taken := [path for path in own if said[path]["filter"] in FILTERS]:
+        raise UsageError(
+            f"the patterns match {listed(taken)}, which git itself reads",
+            hint=SUCH_AS,
+        )
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
