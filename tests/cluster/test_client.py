@@ -154,7 +154,7 @@ class TestTasks:
                 lone.add_worker()
             with connected(lone.address) as cluster, pytest.raises(EnvironmentFailure) as raised:
                 list(cluster.run(tasks.die, [1], int))
-        assert raised.value.message == "a task was given up: 2 workers died in it"
+        assert raised.value.message == "a task was given up: 2 workers died while running it"
 
     def test_no_worker_is_left(self, lone: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "LONELY", 1)

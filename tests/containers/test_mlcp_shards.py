@@ -254,12 +254,12 @@ def test_what_the_json_says_wrongly(edit: Callable[[dict[str, Any]], object], fi
     ("edit", "words"),
     [
         (lambda v: v.update(shards={}), "no list of shards"),
-        (lambda v: v.update(shards=[1]), "a shard is no object"),
+        (lambda v: v.update(shards=[1]), "a shard is not an object"),
         (lambda v: _shard(v).update(rank=-1), "wrong rank"),
         (lambda v: _shard(v).update(rank=1), "two shards have the rank 1"),
         (lambda v: _shard(v).update(tensors=3), "no list of tensors"),
-        (lambda v: _shard(v).update(tensors=[3]), "no object"),
-        (lambda v: _shard(v).update(checksum=3), "no text"),
+        (lambda v: _shard(v).update(tensors=[3]), "not an object"),
+        (lambda v: _shard(v).update(checksum=3), "not a string"),
         (lambda v: _shard(v)["tensors"][0].update(name=None), "no name"),
         (lambda v: _shard(v)["tensors"][0].update(shape=[True]), "wrong shape"),
         (lambda v: _shard(v)["tensors"][0].update(dataType="f"), "wrong dtype"),
@@ -284,8 +284,8 @@ def test_no_path_leads_out_of_the_folder(index: str) -> None:
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (b"", "no .shard file"),
-        (b"PCLM" + bytes(20), "no .shard file"),
+        (b"", "not a .shard file"),
+        (b"PCLM" + bytes(20), "not a .shard file"),
         (shard_header(1, "", 1) + pack("<i", 0), "rank is 1, not 0"),
         (shard_header(0, "", 2) + pack("<i", 0), "tensor count is 2"),
         (shard_header(0, "", 1) + pack("<i", -1), "negative length"),
@@ -323,7 +323,7 @@ def test_bytes_that_are_no_tensor_s_are_told() -> None:
 
 def test_a_checksum_as_long_as_data_is_told() -> None:
     files = edited(made(), lambda value: _shard(value).update(checksum="", fileSize=8))
-    for length, told in ((128, ()), (129, (f"129 bytes of {FIRST!r} are no checksum",))):
+    for length, told in ((128, ()), (129, (f"129 bytes of {FIRST!r} are not a checksum",))):
         files[FIRST] = shard_header(0, "x" * length, 1) + pack("<i", 8) + bytes(8)
         assert not errors(files)
         assert describe(files).unlisted == told

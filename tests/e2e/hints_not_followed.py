@@ -83,7 +83,7 @@ NOT_FOLLOWED = {
         "--name gives the key another name",
         "--no-passphrase makes a key without one",
         "-o - writes its bytes",
-        "-o - writes to a pipe",
+        "-o - writes to standard output",
         "-o writes the recovered content to another file",
         "a fingerprint, SHA256:..., names one key",
         "add another signer first",

@@ -328,7 +328,7 @@ class TestTrust:
         said = shallow.call("check", "--staged", "--json")
         assert said.found == []
         (note,) = said.report["notes"]
-        assert "who is trusted is not known" in note
+        assert "it is not known who is trusted" in note
         assert "the clone is shallow" in note
         shallow.put(4.0)
         assert check(shallow, ERROR) == [(MODEL, "content-mismatch")]

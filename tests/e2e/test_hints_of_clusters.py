@@ -29,7 +29,7 @@ APART = (
     FOLDER,
     CLONE,
     "dask worker {}",
-    "workers mostly die for lack of memory: dask worker {} --memory-limit SIZE",
+    "workers usually die for lack of memory: dask worker {} --memory-limit SIZE",
 )
 
 
@@ -126,7 +126,7 @@ def test_workers_that_die(world: World, tmp_path: Path) -> None:
         assert process.returncode == 5
         told = err.decode().splitlines()[-1].removeprefix("wtxtgit: hint: ")
         why, _, command = told.partition(": ")
-        assert why == "workers mostly die for lack of memory"
+        assert why == "workers usually die for lack of memory"
         assert command == f"dask worker {cluster.address} --memory-limit SIZE"
         for left in cluster.workers.values():
             left.kill()

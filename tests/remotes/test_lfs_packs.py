@@ -258,7 +258,7 @@ class TestAServerThat:
 
 def test_another_server_than_the_remotes(own: Path, server: Server, bare: Path, repo: Repo) -> None:
     repo.git("config", "--unset", "lfs.url")
-    with pytest.raises(UsageError, match="git-lfs server is not known"):
+    with pytest.raises(UsageError, match="git-lfs server is unknown"):
         LfsPacks(repo.repository, "origin")
     place = LfsPacks(repo.repository, "origin", server.url)
     sent = pushed(own, place, text(OLD))

@@ -206,7 +206,7 @@ def test_the_server_of_a_remote(repo: Repo, url: str, server_url: str | None) ->
     repo.git("remote", "add", "other", url)
     repo.write(".lfsconfig", f"[lfs]\nurl = {HTTPS}example.com/elsewhere\n")
     if server_url is None:
-        with pytest.raises(UsageError, match="git-lfs server is not known"):
+        with pytest.raises(UsageError, match="git-lfs server is unknown"):
             LFS("other", "b", repository=repo.path)
     else:
         assert LFS("other", "b", repository=repo.path)._server._url == server_url

@@ -98,7 +98,7 @@ def judge_staged(
             if staged.parents:
                 trees = map(walk.tree, staged.parents)
                 walk.start = join([start(SignersState(), tree) for tree in trees])
-            notes.append(f"who is trusted is not known: {error.message}")
+            notes.append(f"it is not known who is trusted: {error.message}")
         except BadRoot as error:
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True

@@ -100,7 +100,7 @@ def audit(
     RANGE is a revision (default HEAD) or A..B. The audit judges the whole tree of the
     tip, and the changes of each commit after A on the line of first parents. Which keys
     are trusted, and what was sealed, follows from all commits since the trust root. The
-    exit code is 0 only if everything holds, 1 for integrity, 4 if only trust fails.
+    exit code is 0 only if everything holds, 1 if integrity fails, 4 if only trust fails.
 
     \b
     wtxtgit audit --trust-root v1.0

@@ -39,7 +39,7 @@ _output_option = click.option(
     "-o",
     "--output",
     type=FILE,
-    help="Write to this file; - is a pipe.",
+    help="Write to this file; - is standard output.",
 )
 
 
@@ -96,12 +96,11 @@ def emit(
 ) -> int:
     """Write the text of each of FILES to standard output or a file.
 
-    Without options these are the bytes that git stores. --gen, --ts, --build and --prev
-    describe a generation of its own, and --sign signs it. A FILE that is already a text
-    is written as git would store it. A FILE may be a URL that fsspec reads; with
-    --scheduler the workers read the files and write the texts. With --detached the text
-    has hashes in place of large arrays, whose data goes into the store of the current
-    repository.
+    Without options, this is what git stores. --gen, --ts, --build and --prev make the
+    text a generation of its own, and --sign signs it. A FILE that is already a text is
+    written as git would store it. A FILE may be a URL that fsspec reads; with --scheduler
+    the workers read the files and write the texts. With --detached the text has hashes
+    in place of large arrays, whose data goes into the store of the current repository.
 
     \b
     wtxtgit emit model.safetensors -o model.safetensors.wtxt

@@ -34,7 +34,11 @@ _passphrase = click.option(
     "-p", "--passphrase", is_flag=True, help="Use a passphrase instead of keys."
 )
 _output = click.option(
-    "-o", "--output", metavar="OUT", type=PathOrUrl(), help="Write to this file; - is a pipe."
+    "-o",
+    "--output",
+    metavar="OUT",
+    type=PathOrUrl(),
+    help="Write to this file; - is standard output.",
 )
 
 
@@ -187,7 +191,7 @@ def rekey(
 
     Without FILES, all tracked *.wtxt.age. Each file is decrypted with an identity and
     must hold a text that verifies. A file that is already for these recipients is left
-    alone. Earlier commits do not change: the old keys can decrypt them for ever.
+    alone. Earlier commits do not change: the old keys can decrypt them forever.
 
     \b
     wtxtgit rekey -i key.txt

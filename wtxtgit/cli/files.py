@@ -173,7 +173,7 @@ def status(paths: tuple[str, ...], no_cache: bool, as_json: bool) -> None:
         from wtxtgit.setup.diagnosis import listed
 
         print_line(
-            f"opaque: not readable as what the name's ending says, so stored byte for byte: "
+            f"opaque: stored byte for byte, because it can't be read as its ending says: "
             f"{listed(unreadable)}; wtxtgit verify -- PATH shows why"
         )
 

@@ -39,7 +39,7 @@ _output = click.option(
     "-o",
     "--output",
     type=FILE,
-    help="Write to this file, and leave TEXT as it is; - is a pipe.",
+    help="Write to this file, and leave TEXT as it is; - is standard output.",
 )
 
 

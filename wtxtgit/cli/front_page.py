@@ -32,7 +32,7 @@ wtxtgit signers add you@example.com KEY      once per repository
 wtxtgit seal --staged, then git commit       after each git add
 wtxtgit review, wtxtgit audit                what changed; what is proved
 
-Exit codes: 0 all holds, 1 a check found something, 2 usage, 3 input is not
+Exit codes: 0 everything holds, 1 a check found something, 2 usage, 3 input is not
 what it claims to be, 4 untrusted, 5 environment, 70 a bug in wtxtgit.
 """
 """Paragraphs; one that starts with a line of `\\b` keeps its lines, as click has it."""

@@ -61,7 +61,7 @@ _MOST = 20
 @click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completed("tensors"))
 @click.option(
-    "--parts", is_flag=True, help="Also list all pieces of the file, in its order, with offsets."
+    "--parts", is_flag=True, help="Also list all pieces of the file, in file order, with offsets."
 )
 @reading_options
 @html_option
@@ -292,7 +292,7 @@ def verify(
     possible.
 
     Damage is reported by line, array and chunk, or by byte offset. The exit code is 0
-    only if everything holds, 1 for damage, 3 if a file is nothing that can be checked,
+    only if everything holds, 1 for damage, 3 if a file is of no kind that can be checked,
     and 4 if only signatures fail.
 
     \b

@@ -207,7 +207,7 @@ def passphrase_for_a_copy(name: str, no_passphrase: bool, passphrase_fd: int | N
 def signers() -> None:
     """Manage who may sign in this repository: .wtxt/signers.
 
-    A change counts once it is sealed by enough of the signers before it.
+    A change counts once it is sealed by enough of the previous signers.
 
     \b
     wtxtgit signers add alice@example.com alice

@@ -46,7 +46,7 @@ passphrase_option = click.option(
     "--passphrase-fd",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Read the passphrase from this file descriptor: its first line.",
+    help="Read the passphrase from the first line of this file descriptor.",
 )
 identity_option = click.option(
     "-i",
@@ -55,7 +55,7 @@ identity_option = click.option(
     multiple=True,
     type=FILE,
     metavar="FILE",
-    help="Decrypt with the keys in this file, age's or OpenSSH's; repeatable.",
+    help="Decrypt with the age or OpenSSH keys in this file; repeatable.",
 )
 scheduler_option = click.option(
     "--scheduler",
@@ -171,7 +171,7 @@ max_chunk_option = click.option(
     type=Size(),
     default=_most_of_a_chunk,
     metavar="SIZE",
-    help="Refuse chunks that are, or decode to, more than this. Default: 1GiB.",
+    help="Refuse chunks of more than this, stored or decoded. Default: 1GiB.",
 )
 
 

@@ -54,7 +54,7 @@ def ring() -> None:
 def list_generations(folder: Path, as_json: bool) -> None:
     """List the generations of RING, and their state at each target.
 
-    Lost, dropped, refused and abandoned generations are listed below. A generation
+    Lost, dropped, refused and abandoned generations are listed below the table. A generation
     written by several ranks counts only when all parts are there; missing parts are
     listed.
 
@@ -277,7 +277,7 @@ def verify(
 
     Each generation must follow the one before it. The texts of encrypted generations
     are checked only with an identity. With several ranks, incomplete generations are
-    listed, but are no error.
+    listed, but are not errors.
 
     \b
     wtxtgit ring verify runs/exp1

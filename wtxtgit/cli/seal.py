@@ -195,7 +195,7 @@ def check(
     would make; none may be a raw binary or larger than wtxtgit.maxBlob. Ledgers must
     continue those of HEAD (of HEAD's parents for an amend), and their last records must
     match the content and be signed by signers in .wtxt/signers. The exit code is 0 only
-    if everything holds, 1 for integrity, 4 if only trust fails.
+    if everything holds, 1 if integrity fails, 4 if only trust fails.
 
     \b
     wtxtgit check --staged

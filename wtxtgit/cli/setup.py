@@ -154,7 +154,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
 
     Writes a line for each pattern to .gitattributes in this folder. Patterns follow
     gitattributes(5); quote them for the shell. Without a pattern, lists the tracked
-    ones. With --detached, git stores only a text of hashes, about 0.25% of the file's
+    patterns. With --detached, git stores only a text of hashes, about 0.25% of the file's
     size.
 
     \b

@@ -215,7 +215,7 @@ def prune(
     not use this on a store that other repositories borrow from.
 
     With --remote, lists packs on the remote that no ref of the git remotes needs and
-    that are older than that; --force deletes them.
+    that are older than gc.pruneExpire; --force deletes them.
 
     \b
     wtxtgit store prune --dry-run

@@ -41,7 +41,7 @@ def taridx() -> None:
     required=True,
     type=FILE,
     metavar="F",
-    help="Write to this file; - is a pipe.",
+    help="Write to this file; - is standard output.",
 )
 @click.option("--contiguous", is_flag=True, help="Sort rows if those of one stem are not adjacent.")
 def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:

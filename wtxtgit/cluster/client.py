@@ -175,8 +175,9 @@ class Cluster:
             yield
         except KilledWorker as error:
             raise EnvironmentFailure(
-                f"a task was given up: {counted(error.allowed_failures + 1, 'worker')} died in it",
-                hint="workers mostly die for lack of memory: "
+                f"a task was given up: {counted(error.allowed_failures + 1, 'worker')} died "
+                "while running it",
+                hint="workers usually die for lack of memory: "
                 f"dask worker {self._address} --memory-limit SIZE",
             ) from error
         except (CancelledError, OSError) as error:

@@ -122,7 +122,7 @@ def _compared(
             return _inventory(opened("after", name), TensorStatus.ADDED, options, pages)
         if pair.old is not None:
             return _inventory(opened("before", name), TensorStatus.REMOVED, options, pages)
-        raise InputError(f"{name}: on neither side")
+        raise InputError(f"{name}: exists on neither side")
 
 
 def _inventory(side: Side, status: TensorStatus, options: ReadOptions, pages: Pages) -> Inventory:

@@ -144,7 +144,9 @@ def replace_file(path: Path, write: Callable[[int], None], *, is_new: bool = Fal
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
-            raise UsageError(f"{shown(path)} is not a regular file", hint="-o - writes to a pipe")
+            raise UsageError(
+                f"{shown(path)} is not a regular file", hint="-o - writes to standard output"
+            )
         # Imported here: readers start without it.
         from wtxtgit.io.temporary import new_file, opened_folder
 

@@ -280,7 +280,7 @@ def rows_for(dtype: str, shape: tuple[int, ...], rows_per_chunk: int | None) -> 
     if rows_per_chunk is None:
         return rows
     if rows_per_chunk < 1:
-        raise TextError("structure", f"rows_per_chunk is {rows_per_chunk}, at least 1 is wanted")
+        raise TextError("structure", f"rows_per_chunk is {rows_per_chunk}, but must be at least 1")
     return Rows(rows_per_chunk, rows.row_size)
 
 

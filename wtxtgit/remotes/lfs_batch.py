@@ -51,7 +51,7 @@ class LfsServer:
         parts = urlsplit(found)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
-                f"{label}: its git-lfs server is not known", hint="git config lfs.url URL"
+                f"{label}: its git-lfs server is unknown", hint="git config lfs.url URL"
             )
         host = parts.netloc.rpartition("@")[2]
         self._url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"

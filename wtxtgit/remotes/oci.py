@@ -213,7 +213,7 @@ class OciRepository:
     def _came(self, answer: Any, sha256: str) -> Iterator[bytes]:
         with (
             contextlib.closing(answer),
-            _failures(f"{self.label}: {sha256}", "the answer breaks off"),
+            _failures(f"{self.label}: {sha256}", "the answer ends early"),
         ):
             yield from answer.iter_content(PIECE)
 

@@ -183,7 +183,7 @@ def _renamed(report: DiffReport) -> Iterator[Flag]:
     renamed = report.of(TensorStatus.RENAMED)
     if renamed:
         named = [
-            f"{clipped(one.base_name or '', _MOST_PATH)} is {clipped(one.name, _MOST_PATH)} now"
+            f"{clipped(one.base_name or '', _MOST_PATH)} is now {clipped(one.name, _MOST_PATH)}"
             for one in renamed[:_MOST_PATHS]
         ]
         more = len(renamed) - len(named)

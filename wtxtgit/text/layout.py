@@ -143,7 +143,7 @@ def _parse_facts(record: dict[str, Any], others: set[str]) -> tuple[str, int | N
     kind = record.get("format")
     keys = {"format", "v"} | others | (set() if kind == NATIVE_FORMAT else {"size"})
     if set(record) != keys:
-        _refuse(f"has the keys {sorted(map(str, record))}, {sorted(keys)} are wanted")
+        _refuse(f"has the keys {sorted(map(str, record))}, not {sorted(keys)}")
     if kind != NATIVE_FORMAT and kind not in CONTAINER_FORMATS:
         _refuse(f"has unknown format {kind!r}")
     if type(record["v"]) is not int or record["v"] != LAYOUT_VERSION:

@@ -213,7 +213,7 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
     padding = inner.rest()
     # Padding is 1, 2, 3 and so on up to the block size; anything else is refused.
     if outer.left or len(padding) >= _BLOCK or padding != _padding(len(padding)):
-        raise KeyFileError(f"{name}: more follows the key")
+        raise KeyFileError(f"{name}: extra data follows the key")
     key = _secret(secret[:SEED_SIZE], _shown_comment(comment))
     # Signing with a public key that does not belong to the secret would reveal the secret.
     if key.public_key != public or outer_public != public_blob(public):
@@ -361,8 +361,8 @@ MAX_PRINCIPAL = 255
 
 HEADER = (
     "# Who may seal here: principal, ssh-ed25519, key, comment.\n"
-    "# A change of this file counts once as many of the signers before it have\n"
-    "# sealed it as their threshold says.\n"
+    "# A change of this file counts once it is sealed by as many of the previous\n"
+    "# signers as their threshold says.\n"
     "# threshold: 1\n"
 )
 """The first lines of a new file."""

@@ -164,7 +164,7 @@ class AeroSet(FileSet):
         """
         try:
             if data[: len(MAGIC)] != MAGIC:
-                fail("no AERO file", offset=0, field="magic")
+                fail("not an AERO file", offset=0, field="magic")
             return read_file(data, listing.of_file(len(data)))
         except FormatError as error:
             raise FormatError(

@@ -273,7 +273,7 @@ def _tags(
             untold.append(f"mjsn {quoted(key)}")
     for fourcc, held in ((JSON, json), (MANIFEST, manifest)):
         if aero.first(fourcc) is not None and not held:
-            untold.append(f"chunk {fourcc.decode()}, which is empty or too large to be looked into")
+            untold.append(f"chunk {fourcc.decode()}, which is empty or too large to be examined")
     untold += [f"mmsg {quoted(key)}" for key in manifest if key not in MANIFEST_KEYS]
     keys = {key for entry in aero.entries for key in entry.extra} - told
     untold += [f"tidx {quoted(key)}" for key in sorted(keys)]

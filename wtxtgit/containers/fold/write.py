@@ -142,8 +142,8 @@ def _refuse_long(chunks: Iterable[ChunkSource], most: int | None) -> None:
     for chunk in chunks:
         if most is not None and chunk.length > most:
             raise FormatError(
-                f"chunk {quoted(chunk.name)} would have {chunk.length} bytes: over {most} it "
-                "could not be read again",
+                f"chunk {quoted(chunk.name)} would have {chunk.length} bytes, and could not be "
+                f"read again: at most {most} are read",
                 kind="limit",
                 field="uncomp_len",
             )

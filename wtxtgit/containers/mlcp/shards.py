@@ -137,7 +137,7 @@ class ShardedCheckpoint(FileSet):
                 )
                 length = opened.checksum_end - len(SHARD_MAGIC) - 2 * COUNT_SIZE
                 if length > _MOST_CHECKSUM:
-                    beside.append(f"{length} bytes of {quoted(shard.path)} are no checksum")
+                    beside.append(f"{length} bytes of {quoted(shard.path)} are not a checksum")
             for tensor in shard.tensors:
                 # Ranks of one training may each have a part of a tensor, under the same name.
                 alike = counts[tensor.name] > 1
@@ -260,7 +260,7 @@ def unclaimed(shard: ListedShard, opened: RankFile) -> Iterator[tuple[int, int]]
 def _shard(value: object, index: str, listing: ListingBudget) -> ListedShard:
     """Parse a shard of the list; raises FormatError."""
     if not isinstance(value, dict):
-        fail("a shard is no object", offset=0, field="shards")
+        fail("a shard is not an object", offset=0, field="shards")
     rank, stated, checksum = (value.get(key) for key in ("rank", "filePath", "checksum"))
     if type(rank) is not int or not 0 <= rank <= MAX_RANK_NUMBER:
         fail("a shard has a wrong rank", offset=0, field="rank")
@@ -279,14 +279,14 @@ def _shard(value: object, index: str, listing: ListingBudget) -> ListedShard:
         tensors = []
     own = tuple(_listed(tensor, rank, listing) for tensor in tensors)
     if not isinstance(checksum, str | None):
-        fail(f"the checksum of shard {rank} is no text", offset=0, field="checksum")
+        fail(f"the checksum of shard {rank} is not a string", offset=0, field="checksum")
     return ListedShard(rank, path, _placed(own), value.get("fileSize"), checksum or "")
 
 
 def _listed(value: object, rank: int, listing: ListingBudget) -> ListedTensor:
     """Parse a tensor of a shard's list; raises FormatError."""
     if not isinstance(value, dict):
-        fail(f"a tensor of shard {rank} is no object", offset=0, field="tensors")
+        fail(f"a tensor of shard {rank} is not an object", offset=0, field="tensors")
     name, shape, dtype = (value.get(key) for key in ("name", "shape", "dataType"))
     if not isinstance(name, str):
         fail(f"a tensor of shard {rank} has no name", offset=0, field="name")
@@ -324,7 +324,7 @@ def _placed(tensors: tuple[ListedTensor, ...]) -> tuple[ListedTensor, ...]:
 def _read_file(data: ByteView, shard: ListedShard) -> RankFile:
     """Read a shard's file; raises FormatError."""
     if data[: len(SHARD_MAGIC)] != SHARD_MAGIC:
-        fail("no .shard file", offset=0, field="magic")
+        fail("not a .shard file", offset=0, field="magic")
     rank = _rank_of(data)
     cursor = Cursor(data, len(SHARD_MAGIC) + COUNT_SIZE)
     if rank != shard.rank:

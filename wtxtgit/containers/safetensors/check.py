@@ -87,7 +87,8 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     before = tensor.shape[: tensor.shape.index(0)] if 0 in tensor.shape else ()
     if bounded_product(1, before, MAX_ITEMS) > MAX_ITEMS:
         findings.unread(
-            f"tensor {name} has more items before a dimension of 0 than 64 bits can say: {REFUSED}",
+            f"tensor {name} has more items before a dimension of 0 than 64 bits can count: "
+            f"{REFUSED}",
             "shape",
             SAFETENSORS_LENGTH_SIZE,
         )

@@ -174,7 +174,7 @@ def _placed(shard: Safetensors, file: str, listing: ListingBudget) -> Iterator[_
                  offset=stored.start, field="shape", kind="limit")  # fmt: skip
         offsets = told.get(stored.name, (0,) * len(stored.shape))
         if len(offsets) != len(stored.shape):
-            _refuse(file, f"has another number of dimensions for {quoted(stored.name)}")
+            _refuse(file, f"has a different number of dimensions for {quoted(stored.name)}")
         yield _Placed(file, shard.data, stored, ChunkBox(offsets, stored.shape))
 
 

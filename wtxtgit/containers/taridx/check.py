@@ -241,8 +241,8 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
     again = repeated(lambda: run_starts(rows), runs)
     if header.flags & CONTIGUOUS and len(again):
         findings.error(
-            f"flags say that the rows of a stem follow one another, but {len(again)} times they "
-            f"do not, first at row {again[0]}",
+            f"flags say that the rows of each stem are adjacent, but {len(again)} times they are "
+            f"not, first at row {again[0]}",
             "flags",
             row_offset(container, int(again[0])),
         )

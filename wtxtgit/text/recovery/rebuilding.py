@@ -142,7 +142,7 @@ def _with_missing(
 
 
 _NOT_FOUND = (
-    "no version that was tried proves the arrays that have no line left: "
+    "no version that was tried proves the arrays whose lines are lost: "
     "--from COMMIT names another version"
 )
 
