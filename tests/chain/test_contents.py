@@ -18,7 +18,7 @@ LARGE = 17 << 20
 def test_bytes_of_another_hash_have_no_facts(
     repo: Repo, size: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "FEW", 0)
+    monkeypatch.setattr(reader, "FEW_BYTES", 0)
     oids = [History(repo).blob(content).decode() for content in (b"honest", b"small", b"other")]
     put_in_place(repo, oids[0], b"blob", bytes(size))
     with pytest.raises(EnvironmentFailure, match=f"blob {oids[0]}: .* have another hash"):

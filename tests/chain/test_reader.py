@@ -18,7 +18,7 @@ from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport, format_ledger
 
 SEEDS = range(40)
-ROOM = reader.MAX_HELD
+ROOM = reader.MAX_CACHED_BYTES
 
 
 def written(repo: Repo, contents: list[bytes]) -> list[str]:
@@ -49,7 +49,7 @@ def test_readings_that_are_used_again(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """Ledgers of random histories: grown, cut, branched, moved, signed again, and broken."""
-    monkeypatch.setattr(reader, "MAX_HELD", room)
+    monkeypatch.setattr(reader, "MAX_CACHED_BYTES", room)
     asked = []
     for seed in SEEDS:
         trees = [commit.tree for commit in histories.run(histories.random_program(seed)).commits]

@@ -311,7 +311,7 @@ class TestNonsense:
 @pytest.mark.slow
 def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.chain.reader.FEW", 0)
+    monkeypatch.setattr("wtxtgit.chain.reader.FEW_BYTES", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
     assert faulty.audit("--no-cache") == plain
 

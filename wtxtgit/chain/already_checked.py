@@ -1,9 +1,9 @@
-"""The short way of the pre-commit hook: what was found in order once is not checked again.
+"""The fast path of the pre-commit hook: skips a check whose result is known.
 
-Every commit is checked, and most touch nothing that is checked. If all of these rules hold, the
-check (`chain.check`) would find nothing, and is skipped:
+Every commit is checked, but most change nothing that the check (`chain.check`) looks at. If all of
+these rules hold, it would find nothing, and is skipped:
 
-1. HEAD has one parent, and the change that made HEAD of it was checked with the
+1. HEAD has one parent, and the changes between the two were checked with the
    same program and trust root, and nothing was found: a note of this user says
    so, authenticated by their secret.
 2. The commit has HEAD as its only parent: nothing is being merged, picked or
@@ -16,11 +16,11 @@ check (`chain.check`) would find nothing, and is skipped:
    gitattributes files.
 7. The history is whole: not shallow, with no object replaced.
 
-By 3 to 6, everything that the check looks at is as it is in HEAD, and by 3 no other file stands in
-its way. By 1, 2 and 7, the same records say who is trusted as when HEAD was checked. So this commit
-would be judged as HEAD was, and rightly.
+Because of 3 to 6, everything that the check looks at is the same as in HEAD, and because of 3 no
+other file is in its way. Because of 1, 2 and 7, the same records say who is trusted as when HEAD
+was checked. So the result would be the same.
 
-Anything unforeseen is a reason to check.
+In all other cases, and after any error, the check runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FILE_NAME = "checked"
 _NOTE_SIZE = 32
 _MOST_NOTES = 256
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
-_OF_OURS = (b".gitattributes", b".wtxt", b".wsum")
+_OUR_NAMES = (b".gitattributes", b".wtxt", b".wsum")
 _FILES = (b"100644", b"100755")
 _NONE = b"000000"
 _MOST_PATHS = 1000
@@ -72,11 +72,11 @@ def is_settled(head: Head, key_file: Path | None) -> bool:
             if commit is None or len(commit.parents) != 1:  # (1)
                 return False
             parent = commit.parents[0]
-            made = repo.git("diff-tree", *_RAW, parent, commit.oid, env=run.TRUE_OBJECTS)
-            if _note(repo, secret, parent, made) not in notes:
+            changes = repo.git("diff-tree", *_RAW, parent, commit.oid, env=run.TRUE_OBJECTS)
+            if _note(repo, secret, parent, changes) not in notes:
                 return False
             staged = _staged(repo, commit.oid)
-            if not _is_beside(repo, staged):
+            if not _is_unrelated(repo, staged):
                 return False
             history.refuse_altered(repo)  # (7)
             _write(repo, notes, _note(repo, secret, commit.oid, staged))
@@ -99,20 +99,20 @@ def remember(head: Head, key_file: Path | None) -> None:
             note = _note(repo, secret, commit.oid, _staged(repo, commit.oid))
             _write(repo, _notes(repo), note)
     except (WtxtgitError, OSError, ValueError):
-        # It is checked again next time.
+        # Without a note, the next check runs in full.
         return
 
 
-def _is_beside(repo: Repository, staged: bytes) -> bool:
+def _is_unrelated(repo: Repository, staged: bytes) -> bool:
     """Check rules 3 to 6 for what is staged."""
     fields = run.records(staged)
     paths = []
-    for about, path in zip(fields[::2], fields[1::2], strict=True):
-        before, after, _, _, state = about.removeprefix(b":").split(b" ")
+    for details, path in zip(fields[::2], fields[1::2], strict=True):
+        before, after, _, _, state = details.removeprefix(b":").split(b" ")
         is_kept_name = (state, after in _FILES) == (b"M", True) or (state, after) == (b"D", _NONE)
         if before not in _FILES or not is_kept_name:  # (3)
             return False
-        if any(name in path.lower() for name in _OF_OURS):  # (4)
+        if any(name in path.lower() for name in _OUR_NAMES):  # (4)
             return False
         paths.append(path)
     ledgers = [b":(top,literal)" + path + b".wsum" for path in paths]
@@ -120,8 +120,8 @@ def _is_beside(repo: Repository, staged: bytes) -> bool:
         return False
     attribute_files = {}
     for entry in run.records(repo.git("ls-files", "-s", "-z", "--", _ATTRIBUTES, *ledgers)):
-        about, _, path = entry.partition(b"\t")
-        mode, oid, stage = about.split(b" ")
+        details, _, path = entry.partition(b"\t")
+        mode, oid, stage = details.split(b" ")
         if path.endswith(b".wsum") or stage != b"0":  # (5)
             return False
         if TreeEntry(path, int(mode, 8), oid.decode("ascii")).is_file:
@@ -168,12 +168,12 @@ def _notes(repo: Repository) -> list[bytes]:
 
 
 def _write(repo: Repository, notes: list[bytes], note: bytes) -> None:
-    """Add a note in front. A concurrent writer may lose one, which then is checked again."""
+    """Add a note in front. Of two concurrent writers one may lose its note, which costs a check."""
     if note in notes:
         return
     from wtxtgit.io.temporary import new_file, opened_folder
 
     folder = repo.state_dir()
-    with opened_folder(folder) as descriptor, new_file(descriptor, folder) as made:
-        os.write(made.descriptor, b"".join([note, *notes[: _MOST_NOTES - 1]]))
-        made.put(FILE_NAME)
+    with opened_folder(folder) as descriptor, new_file(descriptor, folder) as file:
+        os.write(file.descriptor, b"".join([note, *notes[: _MOST_NOTES - 1]]))
+        file.put(FILE_NAME)

@@ -1,7 +1,7 @@
 """Audit: proves the chain of every artifact across commits.
 
-Trust states are computed over all commits from the trust root forward. The commits of the range are
-judged as changes, the tree of each tip as a whole. Facts about each blob are found once, by several
+Trust states are computed for all commits, from the trust root forward. Of the commits in the range
+the changes are judged, of each tip the whole tree. Each blob is examined once, by several
 processes; verdicts are never cached.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
     from wtxtgit.checkpoint.encrypted import EncryptedTexts
     from wtxtgit.trust.age.identities import AgeIdentity
 
-_MOST_UNSEEN = 100
+_MOST_MISLEADING = 100
 """Most findings at a tip about files that look like checkpoints."""
 
 
@@ -42,10 +42,10 @@ class AuditRequest:
 
     `tip` and `base` are revisions: commits that `base` or one of `known` reaches are not judged.
     `trust_root` is a revision or a signers file. `was` is the tip that the branch had before a
-    push. `every` judges the commits of merged side branches as well. With `all_refs` all branches
-    and tags are tips, besides `tip`. `signers_of` is a commit whose signers, too, have to accept
-    all records of the tips. With `strict` warnings are errors, and the checkpoints of the tips are
-    checked as by `verify --strict`. `identities` decrypt the encrypted texts of the tips.
+    push. With `every` the commits of merged side branches are judged as well. With `all_refs` all
+    branches and tags are tips, besides `tip`. `signers_of` is a commit whose signers also have to
+    accept all records of the tips. With `strict` warnings are errors, and the checkpoints of the
+    tips are checked as by `verify --strict`. `identities` decrypt the encrypted texts of the tips.
     """
 
     tip: str = "HEAD"
@@ -82,21 +82,21 @@ def audit(
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
         tip = commit_of(repo, request.tip)
         tips = list(dict.fromkeys([tip, *(history.tips(repo) if request.all_refs else ())]))
-        was, beside = (
+        was, signers_tip = (
             commit_of(repo, name) if name is not None else None
             for name in (request.was, request.signers_of)
         )
-        walked = [*tips, *(oid for oid in (was, beside) if oid is not None)]
+        targets = [*tips, *(oid for oid in (was, signers_tip) if oid is not None)]
         root, reader = request.trust_root, ChainReader(blobs)
         walk = Walk(repo, reader, snapshots)
-        work = _Audit(repo, request, tips, was, beside, facts, progress, walk)
-        named = [request.base, request.was, *request.known]
-        before = [commit_of(repo, name) for name in named if name is not None]
+        session = _Audit(repo, request, tips, was, signers_tip, facts, progress, walk)
+        revisions = [request.base, request.was, *request.known]
+        judged_before = [commit_of(repo, name) for name in revisions if name is not None]
         try:
-            walk.go(walked, root, kept=kept, judged_before=before, visit=work.visit)
+            walk.go(targets, root, kept=kept, judged_before=judged_before, visit=session.visit)
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
-        return work.report()
+        return session.report()
 
 
 @dataclass
@@ -107,7 +107,9 @@ class _Audit:
     _request: AuditRequest
     _tips: list[str]
     _was: str | None
-    _beside: str | None
+    """The tip before the push."""
+    _signers_tip: str | None
+    """The commit whose signers also have to accept all records."""
     _facts: Facts
     _progress: Progress | None
     _walk: Walk
@@ -116,7 +118,7 @@ class _Audit:
     _detached: DetachedTexts | None = field(default=None, init=False)
 
     def visit(self, oid: str) -> None:
-        """Find what a commit changes while the walk is there, if the commit is to be judged."""
+        """Note what a commit changes, if it is to be judged, while the walk has its files."""
         if any(oid in line for line in self._lines.values()):
             self._changes[oid] = self._changed(oid)
 
@@ -127,34 +129,38 @@ class _Audit:
         lines = [oid for line in self._lines.values() for oid in line if oid not in walk.unjudged]
         judged = dict.fromkeys(lines)
         changes = {oid: self._changes[oid] for oid in judged}
-        ends = {tip: self._whole(tip) for tip in self._lines}
-        every = [*changes.values(), *(files for files, *_ in ends.values())]
+        tip_trees = {tip: self._whole(tip) for tip in self._lines}
+        every = [*changes.values(), *(files for files, *_ in tip_trees.values())]
         opaque = {oid for files in every for oid in files.unfiltered}
-        wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
+        blob_ids = dict.fromkeys(oid for files in every for oid in files.blobs.values())
         # All blobs at once, so that the processes share the reading.
-        known = self._facts.of(wanted, self._progress, opaque=opaque)
-        self._detached = judge.detached_texts(every, known.__getitem__)
+        facts = self._facts.of(blob_ids, self._progress, opaque=opaque)
+        self._detached = judge.detached_texts(every, facts.__getitem__)
         by_commit: dict[str, list[Finding]] = {}
         for oid, files in changes.items():
-            brought = [of_violation(oid, one) for one in self._brought(oid, judged)]
+            introduced = [of_violation(oid, one) for one in self._introduced(oid, judged)]
             standing = walk.standing(oid)
-            found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
-            by_commit[oid] = [*brought, *found]
-        findings += [finding for found in by_commit.values() for finding in found]
+            verdicts = judge.judge(oid, files, walk.reader, facts.__getitem__, standing)
+            by_commit[oid] = [*introduced, *verdicts]
+        findings += [finding for some in by_commit.values() for finding in some]
         # A finding that was reported for a commit on the tip's line is not reported again for the
         # tip.
         standing_kinds: set[str] = set()
-        for tip, (files, standing, violations, unseen) in ends.items():
-            found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
-            told_of_commits = {
+        for tip, (files, standing, violations, name_findings) in tip_trees.items():
+            verdicts = judge.judge(tip, files, walk.reader, facts.__getitem__, standing)
+            reported = {
                 (one.path, one.kind, one.severity)
                 for oid in self._lines[tip].keys() & judged.keys()
                 for one in by_commit[oid]
             }
-            state = [*(of_violation(tip, one) for one in violations), *found, *unseen]
-            standing_kinds.update(one.kind for one in state)
+            tip_findings = [
+                *(of_violation(tip, one) for one in violations),
+                *verdicts,
+                *name_findings,
+            ]
+            standing_kinds.update(one.kind for one in tip_findings)
             findings += [
-                one for one in state if (one.path, one.kind, one.severity) not in told_of_commits
+                one for one in tip_findings if (one.path, one.kind, one.severity) not in reported
             ]
             findings += self._judge_push(tip)
             findings += self._judge_encrypted(tip, files)
@@ -189,8 +195,8 @@ class _Audit:
     @cached_property
     def _base(self) -> set[str]:
         """The commits of the walk that are not judged."""
-        named = (self._request.base, *self._request.known)
-        bases = [commit_of(self._repo, base) for base in named if base is not None]
+        revisions = (self._request.base, *self._request.known)
+        bases = [commit_of(self._repo, base) for base in revisions if base is not None]
         return {commit.oid for commit in self._walk.graph.listed(bases)}
 
     @cached_property
@@ -202,8 +208,8 @@ class _Audit:
     def _line(self, tip: str) -> list[str]:
         commits = self._walk.commits
         if self._request.every:
-            reached = self._walk.graph.listed([tip])
-            return [c.oid for c in reached if c.oid in commits and c.oid not in self._base]
+            reachable = self._walk.graph.listed([tip])
+            return [c.oid for c in reachable if c.oid in commits and c.oid not in self._base]
         line: list[str] = []
         oid: str | None = tip
         while oid is not None and oid in commits and oid not in self._base:
@@ -228,39 +234,39 @@ class _Audit:
         Also returns the violations in its ledgers and signers, and findings about misleading names.
         """
         walk, snapshots = self._walk, self._walk.snapshots
-        standing, violations = walk.standing(tip), list(walk.violations(tip))
+        trust, violations = walk.standing(tip), list(walk.violations(tip))
         if self._was is not None:
-            # What the tip adds is in its own state already; only what it lacks of the other tip is
-            # new.
+            # What the tip adds is in its own state already; new is only what it lacks compared with
+            # the old tip.
             before = join([walk.state(self._was), walk.state(tip)])
-            state, more = step(walk.tree(tip), before, signed)
-            violations += more
-            standing = state.standing
+            state, lost = step(walk.tree(tip), before, signed)
+            violations += lost
+            trust = state.standing
         violations += self._unaccepted(tip)
-        (one, *_) = walk.start.signers
+        (root, *_) = walk.start.signers
         signers = walk.tree(tip).signers
-        if one.is_fixed and one.file is not None and signers not in (None, one.file):
+        if root.is_fixed and root.file is not None and signers not in (None, root.file):
             message = "not the signers file that is the trust root"
             violations.append(Violation("signers-changed", SIGNERS_PATH, message))
         listing = snapshots.listing(tip)
-        files = judge.whole(snapshots, walk.snapshot(tip), listing, standing)
-        return files, standing, violations, list(self._unseen(tip, listing, files.paths))
+        files = judge.whole(snapshots, walk.snapshot(tip), listing, trust)
+        return files, trust, violations, list(self._misleading_names(tip, listing, files.paths))
 
     def _unaccepted(self, tip: str) -> Iterator[Violation]:
         """Yield violations for records of a tip that the signers of `signers_of` do not accept."""
-        if self._beside is None:
+        if self._signers_tip is None:
             return
-        state = join([self._walk.state(tip), self._walk.state(self._beside)])
+        state = join([self._walk.state(tip), self._walk.state(self._signers_tip)])
         for path, ledger in self._walk.tree(tip).ledgers.items():
             for n in unaccepted(state, ledger, signed)[:1]:
                 gen = ledger.records[n].meta.gen
                 message = (
                     f"generation {gen} is not signed by any key that is trusted at the other tip"
                 )
-                place = path.removesuffix(LEDGER_SUFFIX)
-                yield Violation("untrusted-signer", place, message, gen)
+                artifact = path.removesuffix(LEDGER_SUFFIX)
+                yield Violation("untrusted-signer", artifact, message, gen)
 
-    def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
+    def _introduced(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
         """Yield what a commit violates, except moves that were sealed later in all tips that
         contain it.
         """
@@ -275,8 +281,8 @@ class _Audit:
     def _judge_roots(self) -> Iterator[Finding]:
         walk = self._walk
         if self._request.require_signed and not walk.start.is_signed:
-            given = self._request.trust_root is not None
-            message = "the trust root has no signers" if given else "no commit has signers"
+            is_given = self._request.trust_root is not None
+            message = "the trust root has no signers" if is_given else "no commit has signers"
             yield Finding("", b"", "bad-root", message)
         for tip in self._tips:
             if not self._reaches_root(tip):
@@ -292,7 +298,7 @@ class _Audit:
             message = f"the tip does not descend from {was[:12]}, where the branch was"
             yield Finding(tip, b"", "bad-root", message)
 
-    def _unseen(
+    def _misleading_names(
         self, tip: str, listing: Mapping[bytes, TreeEntry], judged: Sequence[bytes]
     ) -> Iterator[Finding]:
         """Yield findings for files that look like checkpoints but are neither tracked nor sealed.
@@ -313,7 +319,7 @@ class _Audit:
         )
         files = (path for path, entry in listing.items() if entry.is_file)
         for n, (path, why) in enumerate(untracked(files, frozenset(judged), lines)):
-            if n == _MOST_UNSEEN:
+            if n == _MOST_MISLEADING:
                 break
             yield Finding(tip, path, "untracked-artifact", why, Severity.WARNING)
 
@@ -326,15 +332,15 @@ class _Audit:
         ledgers = walk.tree(tip).ledgers
         trusted = self._trusted_at(tip)
         principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trusted)
-        found = as_errors(findings) if self._request.strict else tuple(dict.fromkeys(findings))
+        reported = as_errors(findings) if self._request.strict else tuple(dict.fromkeys(findings))
         return AuditReport(
             judged,
             len(present),
             sum(len(ledger.records) for ledger in ledgers.values()),
             tuple(principals),
-            found,
+            reported,
             walk.count_unjudged(),
-            tuple(self._notes(judged, matches=bool(present and principals and not found))),
+            tuple(self._notes(judged, matches=bool(present and principals and not reported))),
             self._detached,
             settled,
         )

@@ -30,10 +30,10 @@ class CheckRequest:
     """What is to be checked, and how.
 
     `trust_root` is a revision or a signers file. `merged` are commits of a merge in progress that
-    git has not recorded yet. `every` also judges what is unchanged from HEAD, which was judged
-    before otherwise. With `require_sealed` everything has to be sealed, whether there are signers
-    or not. With `strict` warnings are errors, and checkpoints are checked as by `verify --strict`.
-    `identities` decrypt encrypted texts.
+    git has not recorded yet. With `every`, files that are the same as in HEAD are judged as well.
+    With `require_sealed` everything has to be sealed, whether there are signers or not. With
+    `strict` warnings are errors, and checkpoints are checked as by `verify --strict`. `identities`
+    decrypt encrypted texts.
     """
 
     trust_root: str | None = None
@@ -99,12 +99,12 @@ def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:
     if len(parents) != 1:
         return parents
     # Commits that HEAD contains are left over from an earlier merge.
-    there = [
+    merging = [
         oid
         for oid in merged
         if oid != parents[0] and not history.is_ancestor(head.repo, oid, parents[0])
     ]
-    return list(dict.fromkeys([*parents, *there]))
+    return list(dict.fromkeys([*parents, *merging]))
 
 
 def _texts(

@@ -1,7 +1,7 @@
 """Generations by name: `PATH@gen:12`, `PATH@latest` and `PATH@signed-by:alice`.
 
-A name means the content that its record seals; it is an error if the commit that brought the record
-has other content. Where a revision is asked for, a name means that commit.
+A name means the content that its record seals. It is an error if the commit that introduced the
+record has other content. Where a revision is expected, a name means that commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wtxtgit.report.audit import Severity
 
 _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
 _HALF = re.compile(r"(.+)@(?:gen|signed-by)(?::.*)?", re.DOTALL)
-# The dots of a path that leads upwards stand before a slash; those of a range do not.
+# In a path such as ../x the dots are followed by a slash, in a range they are not.
 _RANGE = re.compile(r"(.*?)(\.{2,3})(?!/)(.*)", re.DOTALL)
 
 
@@ -75,17 +75,17 @@ def _refuse_half_a_name(target: str) -> None:
     )
 
 
-def resolved_revision(asked: str) -> str:
+def resolved_revision(revision: str) -> str:
     """Replace generations' names in a revision, or in a range of two, with the commits that they
     mean.
 
-    The name of an existing file, and what is only a revision to git, stay as they are. Raises what
-    `resolved` raises, and UsageError for what is a branch or tag, too, of another commit.
+    Names of existing files and git's own revisions are returned unchanged. Raises what `resolved`
+    raises, and UsageError for a name that is also a branch or tag of another commit.
     """
-    ends, one = _RANGE.fullmatch(asked), _NAME.fullmatch(asked)
-    # There may be two dots in the name of a file.
-    if ends is None or (one is not None and os.path.lexists(one[1])):
-        return _commit(asked)
+    ends, name = _RANGE.fullmatch(revision), _NAME.fullmatch(revision)
+    # The name of a file may contain two dots.
+    if ends is None or (name is not None and os.path.lexists(name[1])):
+        return _commit(revision)
     return f"{_commit(ends[1])}{ends[2]}{_commit(ends[3])}"
 
 
@@ -96,7 +96,7 @@ def _commit(revision: str) -> str:
     repo = Repository.discover()
     if find(repo, revision) is None:
         return _here(repo, match).partition(":")[0]
-    # Whoever may push may have called a tag so: other commands take the name for the generation.
+    # Anybody who may push could have given a tag this name; other commands read it as a generation.
     try:
         commit = _here(repo, match).partition(":")[0]
     except (EnvironmentFailure, InputError):
@@ -111,73 +111,81 @@ def _commit(revision: str) -> str:
 
 def _here(repo: Repository, match: re.Match[str]) -> str:
     """Return a generation of this repository as COMMIT:PATH."""
-    named, number, _, signer = match.groups()
-    revision, colon, path = named.partition(":")
-    if not colon or os.path.lexists(named):
-        revision, path = "HEAD", named
+    artifact, number, _, signer = match.groups()
+    revision, colon, path = artifact.partition(":")
+    if not colon or os.path.lexists(artifact):
+        revision, path = "HEAD", artifact
     elif not path.startswith(("./", "../")):
         # Git takes such a path as one from the top level.
         path = repo.path_from_here(os.fsencode(path))
-    return _found(repo, named, revision, path, number, signer)
+    return _resolve(repo, artifact, revision, path, number, signer)
 
 
 def _elsewhere(target: str) -> str:
     match = _NAME.fullmatch(target)
-    repo, what = fetched(parse_git_url(target if match is None else match[1]))
+    repo, source = fetched(parse_git_url(target if match is None else match[1]))
     if match is None:
-        return str(what)
-    named, number, _, signer = match.groups()
-    found = _found(repo, named, what.revision, what.path, number, signer)
-    commit, _, path = found.partition(":")
-    return str(what._replace(revision=commit, path=path))
+        return str(source)
+    artifact, number, _, signer = match.groups()
+    resolved_name = _resolve(repo, artifact, source.revision, source.path, number, signer)
+    commit, _, path = resolved_name.partition(":")
+    return str(source._replace(revision=commit, path=path))
 
 
-def _found(
-    repo: Repository, named: str, revision: str, path: str, number: str | None, signer: str | None
+def _resolve(
+    repo: Repository,
+    artifact: str,
+    revision: str,
+    path: str,
+    number: str | None,
+    signer: str | None,
 ) -> str:
-    """Return the COMMIT:PATH of a generation; `named` is what messages call the artifact."""
+    """Return the COMMIT:PATH of a generation; `artifact` is what messages call the artifact."""
     root = repo.config.get(TRUST_ROOT)
     with walked(repo, path, revision=revision, trust_root=root) as (walk, entries):
         if signer is not None:
-            signer = _principal(named, entries, signer)
-        found = _chosen(entries, number, signer)
-        if found is None:
-            asked = number if number is not None else f"that {signer!a} signed"
+            signer = _principal(artifact, entries, signer)
+        entry = _first_match(entries, number, signer)
+        if entry is None:
+            generation = number if number is not None else f"that {signer!a} signed"
             raise InputError(
-                f"{shown_name(named)}: no generation {asked}",
+                f"{shown_name(artifact)}: no generation {generation}",
                 hint=f"wtxtgit log {shlex.quote(path)} {shlex.quote(revision)} lists all",
             )
-        name = f"generation {found.gen}"
-        if found.commit is None or found.path is None:
+        name = f"generation {entry.gen}"
+        if entry.commit is None or entry.path is None:
             raise InputError(
-                f"{shown_name(named)}: the content that {name} seals was never committed"
+                f"{shown_name(artifact)}: the content that {name} seals was never committed"
             )
-        wrong = _wrong(repo, walk, found.commit, found.path)
-    if wrong is not None:
+        fault = _fault_at(repo, walk, entry.commit, entry.path)
+    if fault is not None:
         raise CheckError(
-            f"{shown_name(named)}: commit {found.commit} does not have the content that {name} "
-            f"seals: {wrong}"
+            f"{shown_name(artifact)}: commit {entry.commit} does not have the content that {name} "
+            f"seals: {fault}"
         )
-    return f"{found.commit}:{os.fsdecode(found.path)}"
+    return f"{entry.commit}:{os.fsdecode(entry.path)}"
 
 
-def _principal(named: str, entries: Iterable[LogEntry], signer: str) -> str:
-    """Return whom `alice` stands for: the only one who signed and is called so before the @.
+def _principal(artifact: str, entries: Iterable[LogEntry], signer: str) -> str:
+    """Return the principal that `alice` stands for: the only one who signed and whose name begins
+    with alice@.
 
-    Raises UsageError if there are several; a name that fits nobody is returned as it is.
+    Raises UsageError if there are several. A name that matches nobody is returned unchanged.
     """
     signers = {one for entry in entries for one in entry.signers}
-    called = sorted(one for one in signers if one.partition("@")[0] == signer)
-    if signer in signers or not called:
+    matches = sorted(one for one in signers if one.partition("@")[0] == signer)
+    if signer in signers or not matches:
         return signer
-    if len(called) > 1:
+    if len(matches) > 1:
         raise UsageError(
-            f"{shown_name(named)}: {signer!a} may be {' or '.join(map(ascii, called))}"
+            f"{shown_name(artifact)}: {signer!a} may be {' or '.join(map(ascii, matches))}"
         )
-    return called[0]
+    return matches[0]
 
 
-def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None) -> LogEntry | None:
+def _first_match(
+    entries: Iterable[LogEntry], number: str | None, signer: str | None
+) -> LogEntry | None:
     """Return the first matching entry; entries are ordered newest first."""
     for entry in entries:
         if number is not None and entry.gen != int(number):
@@ -188,11 +196,11 @@ def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None)
     return None
 
 
-def _wrong(repo: Repository, walk: Walk, commit: str, path: bytes) -> str | None:
+def _fault_at(repo: Repository, walk: Walk, commit: str, path: bytes) -> str | None:
     """Return what an audit finds wrong with the content at a path; None if nothing."""
     snapshot = walk.snapshots.files(commit)
     files = JudgedFiles((path,), snapshot.filtered, snapshot.entries)
     facts = Facts(repo, 1).of(files.blobs.values(), opaque=files.unfiltered)
-    found = judge(commit, files, walk.reader, facts.__getitem__, walk.standing(commit))
-    errors = [finding.message for finding in found if finding.severity is Severity.ERROR]
+    findings = judge(commit, files, walk.reader, facts.__getitem__, walk.standing(commit))
+    errors = [finding.message for finding in findings if finding.severity is Severity.ERROR]
     return errors[0] if errors else None

@@ -1,10 +1,10 @@
 """Judging the artifacts of a commit, by the state of trust at that commit.
 
-Audits, hooks, checks, logs and reviews all use this one judge. What a commit did to ledgers and
-signers is decided by `trust.step`; here that is compared with the files: what stands at a path,
-whether a checkout writes it unchanged, and whether the last record of its ledger is of it. The
-table is in `docs/spec/trust.md`, section "Artifacts". Names are judged here too: what stands in a
-file's way, names that a file system takes for the same file, checkpoints that nothing tracks.
+Used by audits, hooks, checks, logs and reviews. `trust.step` decides what a commit did to ledgers
+and signers; this module compares that with the files: what is at a path, whether a checkout writes
+it unchanged, and whether the last record of its ledger is for it. `docs/spec/trust.md`, section
+"Artifacts", has the table. Names are judged here too: what is in a file's way, names that are the
+same to some file systems, checkpoints that nothing tracks.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from wtxtgit.trust.state import TrustFacts, Violation, quoted
 FactsOf = Callable[[str], ArtifactFacts]
 """Returns the facts about a blob, given by its id."""
 
-_Found = tuple[str, str, Severity]
+_Verdict = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _FILTERS = {b"filter=" + name for name in FILTERS}
 # HFS+ ignores these, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
-_PASSED_OVER = dict.fromkeys(
+_IGNORED_CHARACTERS = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
-_LAST = re.compile(r"[ .]+$")
+_TRAILING = re.compile(r"[ .]+$")
 _WILDCARD = re.compile(rb"[*?[]")
 _MOST_WILDCARDS = 1000
 """Most patterns with wildcards elsewhere than at the start that names are compared with."""
@@ -58,21 +58,21 @@ def _files_of(path: bytes) -> tuple[bytes, bytes, bytes]:
     return path, path + LEDGER_SUFFIX, path + WSUM_SUFFIX
 
 
-def judged_paths(snapshot: CommitFiles, standing: TrustFacts) -> set[bytes]:
+def judged_paths(snapshot: CommitFiles, trust: TrustFacts) -> set[bytes]:
     """Return the artifacts of a commit; while anybody is trusted, former artifacts are included."""
     paths = artifacts(snapshot)
-    return paths | standing.places if standing.is_signed else paths
+    return paths | trust.places if trust.is_signed else paths
 
 
 @dataclass(frozen=True)
 class JudgedFiles:
     """The files to be judged, of a commit or of one about to be made.
 
-    `paths` are the artifacts, `filtered` those of them that go through the filter, `entries` what
-    stands there and in the place of their ledgers. `obstacles` describes, by path, something in the
-    place of the file or of a folder above it, or a file whose name is the same on some file
-    systems. `attributes` are the values of `CHECKOUT`, `folded` the same where git matches patterns
-    regardless of case.
+    `paths` are the artifacts, `filtered` those of them that go through the filter, `entries` the
+    tree's entries at these paths and at those of their ledgers. `obstacles` describes, by path,
+    something in the place of the file or of a folder above it, or a file whose name is the same on
+    some file systems. `attributes` are the values of `CHECKOUT`, `folded` the values if git matches
+    patterns regardless of case.
     """
 
     paths: tuple[bytes, ...]
@@ -102,15 +102,15 @@ def whole(
     snapshots: CommitFilesReader,
     snapshot: CommitFiles,
     listing: Mapping[bytes, TreeEntry],
-    standing: TrustFacts,
+    trust: TrustFacts,
 ) -> JudgedFiles:
     """Return all artifacts of a tree, to be judged as a state."""
-    paths = tuple(sorted(judged_paths(snapshot, standing)))
+    paths = tuple(sorted(judged_paths(snapshot, trust)))
     folder = PathsOfTree(listing)
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     for path, other in twins(listing, paths).items():
-        obstacles.setdefault(path, f"{_shown(other)} has the same name on some file systems")
-    entries = {one: listing[one] for path in paths for one in _files_of(path) if one in listing}
+        obstacles.setdefault(path, f"{_unquoted(other)} has the same name on some file systems")
+    entries = {name: listing[name] for path in paths for name in _files_of(path) if name in listing}
     present = _checked_out(paths, entries)
     attributes = snapshots.attributes(snapshot, present, CHECKOUT)
     folded = snapshots.attributes(snapshot, present, CHECKOUT, ignore_case=True)
@@ -124,32 +124,32 @@ def changed(
     snapshot: CommitFiles,
     before: CommitFiles | None,
     changes: Iterable[TreeChange],
-    standing: TrustFacts,
+    trust: TrustFacts,
 ) -> JudgedFiles:
     """Return the artifacts whose files, ledgers or attributes differ from `before`."""
     now = {change.path: change.after for change in changes}
-    every = judged_paths(snapshot, standing)
-    paths = {path for path in every if any(name in now for name in _files_of(path))}
+    current = judged_paths(snapshot, trust)
+    paths = {path for path in current if any(name in now for name in _files_of(path))}
     # A folder may have replaced a file, or a link a folder.
-    paths |= {above for path in now for above in above_of(path) if above in every}
+    paths |= {above for path in now for above in above_of(path) if above in current}
     # Only something added can stand in the place of a folder.
     if any(after is not None for after in now.values()):
-        paths |= {path for path in every if any(now.get(above) for above in above_of(path))}
+        paths |= {path for path in current if any(now.get(above) for above in above_of(path))}
     # A changed attribute may alter how files are checked out that the commit does not touch.
     if before is not None and snapshot.attribute_files != before.attribute_files:
-        paths |= _with_other_attributes(snapshots, snapshot, before, every)
-    wanted = [one for path in paths for one in _files_of(path)]
+        paths |= _with_other_attributes(snapshots, snapshot, before, current)
+    needed = [one for path in paths for one in _files_of(path)]
     unknown = [
         path
-        for path in wanted
+        for path in needed
         if path not in now
         and path not in snapshot.entries
         # A snapshot contains all files whose names end in .wsum.
         and not path.endswith(LEDGER_SUFFIX)
     ]
-    there = {**snapshot.entries, **(snapshots.at(oid, unknown) if unknown else {})}
+    present = {**snapshot.entries, **(snapshots.at(oid, unknown) if unknown else {})}
     entries = {
-        path: entry for path in wanted if (entry := now.get(path, there.get(path))) is not None
+        path: entry for path in needed if (entry := now.get(path, present.get(path))) is not None
     }
     folder = PathsOfTree({path: after for path, after in now.items() if after is not None})
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
@@ -168,28 +168,28 @@ def _checked_out(paths: Iterable[bytes], entries: Mapping[bytes, TreeEntry]) -> 
 def _with_other_attributes(
     snapshots: CommitFilesReader, snapshot: CommitFiles, before: CommitFiles, paths: Iterable[bytes]
 ) -> set[bytes]:
-    asked = list(paths)
-    values = [snapshots.attributes(one, asked, CHECKOUT) for one in (snapshot, before)]
-    return {path for path in asked if values[0][path] != values[1][path]}
+    artifact_paths = list(paths)
+    values = [snapshots.attributes(one, artifact_paths, CHECKOUT) for one in (snapshot, before)]
+    return {path for path in artifact_paths if values[0][path] != values[1][path]}
 
 
 def judge(
-    commit: str, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
+    commit: str, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, trust: TrustFacts
 ) -> Iterator[Finding]:
     """Yield what is wrong with artifacts and their seals.
 
-    The history of ledgers is judged elsewhere. `standing` belongs to the state after the commit.
+    The history of ledgers is judged elsewhere. `trust` belongs to the state after the commit.
     """
     for path in files.paths:
-        for kind, message, severity in _judge_path(path, files, reader, facts_of, standing):
+        for kind, message, severity in _judge_path(path, files, reader, facts_of, trust):
             yield Finding(commit, path, kind, message, severity)
 
 
 def judge_sign_line(
-    commit: str, path: bytes, facts: ArtifactFacts, standing: TrustFacts
+    commit: str, path: bytes, facts: ArtifactFacts, trust: TrustFacts
 ) -> Iterator[Finding]:
     """Yield what is wrong with a native text's own signature, whether it is an artifact or not."""
-    for kind, message, severity in _judge_sign_line(facts, standing):
+    for kind, message, severity in _judge_sign_line(facts, trust):
         yield Finding(commit, path, kind, message, severity)
 
 
@@ -199,14 +199,13 @@ def of_violation(commit: str, violation: Violation) -> Finding:
 
 
 def _judge_path(
-    path: bytes, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
-) -> Iterator[_Found]:
-    # The rows of the table, in order. Faults of the ledger are reported whatever stands at the
-    # path.
+    path: bytes, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, trust: TrustFacts
+) -> Iterator[_Verdict]:
+    # The rows of the table, in order. Faults of the ledger are reported whatever is at the path.
     entry = files.entries.get(path)
-    ledger, why = _ledger_at(path, files, reader)
-    if why is not None:
-        yield "bad-record", why, _ERROR
+    ledger, ledger_fault = _ledger_at(path, files, reader)
+    if ledger_fault is not None:
+        yield "bad-record", ledger_fault, _ERROR
     if path in files.obstacles:
         yield "untracked-artifact", files.obstacles[path], _ERROR
     if entry is None:
@@ -222,22 +221,22 @@ def _judge_path(
         yield from _judge_attributes(path + WSUM_SUFFIX, files)
     if (is_filtered or facts.has_wsum) and (fault := _wrong_text(facts)) is not None:
         yield *fault, _ERROR
-    yield from _judge_sign_line(facts, standing)
+    yield from _judge_sign_line(facts, trust)
     if ledger is not None:
         yield from _judge_seal(facts, is_filtered, ledger.last)
-    elif why is None:
-        severity = _ERROR if standing.is_signed else _WARNING
+    elif ledger_fault is None:
+        severity = _ERROR if trust.is_signed else _WARNING
         yield "unsealed", "no record in any ledger", severity
 
 
-def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
+def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Verdict]:
     values, folded = files.attributes.get(path, ()), files.folded.get(path, ())
     altered = next(altering(values), None)
     if altered is not None:
         yield "altered-checkout", f"the attribute {altered} changes what a checkout writes", _ERROR
     elif folded and (folded[0] != values[0] or any(altering(folded))):
-        what = next(altering(folded), None) or f"filter={_shown(folded[0])}"
-        message = f"on file systems that ignore case, {what} changes what a checkout writes"
+        change = next(altering(folded), None) or f"filter={_unquoted(folded[0])}"
+        message = f"on file systems that ignore case, {change} changes what a checkout writes"
         yield "altered-checkout", message, _ERROR
 
 
@@ -262,9 +261,9 @@ def _ledger_at(
     report = reader.ledger(path + LEDGER_SUFFIX, entry.oid)
     if report is None or not report.problems:
         return (None, None) if report is None else (report.ledger, None)
-    more = total(report.problems) - 1
-    others = f", and {more} more" if more else ""
-    return None, f"{report.problems[0]}{others}"
+    unlisted = total(report.problems) - 1
+    suffix = f", and {unlisted} more" if unlisted else ""
+    return None, f"{report.problems[0]}{suffix}"
 
 
 def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedTexts | None:
@@ -273,10 +272,10 @@ def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedT
     Returns None if there are none.
     """
     oids = {oid for some in files for path, oid in some.blobs.items() if path in some.filtered}
-    found = [facts for facts in map(facts_of, oids) if facts.detached is not None]
-    held = sum(facts.lacks_payload for facts in found)
-    verified = sum(facts.fault is None for facts in found)
-    return DetachedTexts(verified, held) if verified or held else None
+    detached = [facts for facts in map(facts_of, oids) if facts.detached is not None]
+    without_payload = sum(facts.lacks_payload for facts in detached)
+    verified = sum(facts.fault is None for facts in detached)
+    return DetachedTexts(verified, without_payload) if verified or without_payload else None
 
 
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
@@ -294,19 +293,19 @@ def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
     return None
 
 
-def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Found]:
+def _judge_sign_line(facts: ArtifactFacts, trust: TrustFacts) -> Iterator[_Verdict]:
     """Yield what is wrong with a native text's own signature, which a seal does not replace."""
-    if not standing.is_signed:
+    if not trust.is_signed:
         return
     if facts.wsum_signed is not None:
-        line, by = facts.wsum_signed
-        if check_wsum(by, line, sorted(standing.trusted)) is not SignatureState.VALID:
+        line, signature_line = facts.wsum_signed
+        if check_wsum(signature_line, line, sorted(trust.trusted)) is not SignatureState.VALID:
             message_ = "its WSUM is not signed by any trusted key"
             yield "untrusted-signer", message_, _WARNING
     if facts.signed is None:
         return
     message, signature = facts.signed
-    state = check_header(signature, message, sorted(standing.trusted))
+    state = check_header(signature, message, sorted(trust.trusted))
     if state is SignatureState.INVALID:
         message_ = f"its sign line does not verify with key {signature.keyid}"
         yield "bad-signature", message_, _ERROR
@@ -315,7 +314,7 @@ def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Fo
         yield "untrusted-signer", message_, _WARNING
 
 
-def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
+def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Verdict]:
     """Yield what is wrong if a record is not of this detached text; its payload may be missing."""
     is_named = facts.detached == last.detached
     if not is_filtered:
@@ -337,7 +336,7 @@ def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> It
         yield _of_other_content(last)
 
 
-def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
+def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Verdict]:
     """Yield what is wrong if a record is not of what a checkout writes."""
     # Deletions come first: their records have no content to compare with.
     if is_deletion(last):
@@ -367,17 +366,17 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
         yield "unsealed", f"{message}: seal it again", _WARNING
 
 
-def _of_other_content(last: Record) -> _Found:
+def _of_other_content(last: Record) -> _Verdict:
     message = f"generation {last.meta.gen} of its ledger does not match the content"
     return "content-mismatch", message, _ERROR
 
 
-def _shown(name: bytes) -> str:
+def _unquoted(name: bytes) -> str:
     return quoted(name).strip("'")
 
 
 class PathsOfTree:
-    """Knows what stands above and below the paths of a tree."""
+    """Tells which files and folders of a tree are in the way of a file."""
 
     def __init__(self, files: Mapping[bytes, TreeEntry]) -> None:
         self._files = files
@@ -390,8 +389,8 @@ class PathsOfTree:
         for above in above_of(path):
             entry = self._files.get(above)
             if entry is not None:
-                what = "file" if entry.is_file else "link or submodule"
-                return f"a {what} replaces the folder {quoted(above)}"
+                kind = "file" if entry.is_file else "link or submodule"
+                return f"a {kind} replaces the folder {quoted(above)}"
         return None
 
 
@@ -402,22 +401,22 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
     The names of folders count as well.
     """
     # Most trees have lower-case ASCII names only, which can't collide.
-    standing: dict[str, bytes] = {}
+    first_by_name: dict[str, bytes] = {}
     shared_names: dict[str, bytes] = {}
     for path in files:
-        for one in (path, *above_of(path)):
-            name = _folded(one)
-            other = standing.setdefault(name, one)
-            if other != one:
-                shared_names[name] = one
+        for name in (path, *above_of(path)):
+            key = _folded(name)
+            other = first_by_name.setdefault(key, name)
+            if other != name:
+                shared_names[key] = name
     if not shared_names:
         return {}
     pairs: dict[bytes, bytes] = {}
     for path in paths:
-        for one in (*_files_of(path), *above_of(path)):
-            name = _folded(one)
-            if name in shared_names:
-                other = standing[name] if standing[name] != one else shared_names[name]
+        for name in (*_files_of(path), *above_of(path)):
+            key = _folded(name)
+            if key in shared_names:
+                other = first_by_name[key] if first_by_name[key] != name else shared_names[key]
                 pairs.setdefault(path, other)
     return pairs
 
@@ -478,12 +477,12 @@ def _any_of(patterns: Iterable[bytes]) -> Callable[[bytes], bool]:
 
 @cache
 def _folded_name(name: bytes) -> str:
-    # Nothing to fold: this holds for nearly every name, and a tree may have a million.
+    # Nearly every name needs no folding, and a tree may have a million.
     if name.isascii() and name.islower() and not name.endswith((b".", b" ")):
         return name.decode("ascii")
-    text = name.decode("utf-8", "surrogateescape").translate(_PASSED_OVER)
+    text = name.decode("utf-8", "surrogateescape").translate(_IGNORED_CHARACTERS)
     text = unicodedata.normalize("NFD", text).casefold()
-    return _LAST.sub("", unicodedata.normalize("NFC", text))
+    return _TRAILING.sub("", unicodedata.normalize("NFC", text))
 
 
 def _folded(path: bytes) -> str:

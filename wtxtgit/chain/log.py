@@ -33,7 +33,7 @@ class NoLedger(InputError):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry(JsonObject):
-    """A record: `commit` is the first one that has it, `size` that of the blob there.
+    """A record: `commit` is the first commit that has it, `size` the size of the blob there.
 
     `size` is None for all but the last of several records that came with one commit. `signers` are
     principals, or the keyids of unknown keys. `verdict` is "ok", or the kinds of what an audit
@@ -82,22 +82,22 @@ def changes(
     """
     place = repo.path_from_top(path)
     tip = commit_of(repo, revision)
-    touching = history.commits(repo, [tip], touching=(b":(top,literal)" + place,))
-    expect(progress, None, len(touching))
+    commits = history.commits(repo, [tip], touching=(b":(top,literal)" + place,))
+    expect(progress, None, len(commits))
     changed: list[LogCommit] = []
     with BlobReader(repo) as blobs, CommitReader(repo) as reader, TreeReader(repo) as trees:
-        before: str | None = None
-        for commit in touching:
+        previous_blob: str | None = None
+        for commit in commits:
             finish_file(progress)
             entry = trees.at(commit.tree, (place,)).get(place)
             blob = entry.oid if entry is not None and entry.is_file else None
             # If git takes no pathspec of this length all commits are listed.
-            if entry is None and before is None:
+            if entry is None and previous_blob is None:
                 continue
             author, date = reader.author(commit.oid)
             size = None if blob is None else blobs.size(blob)
             changed.append(LogCommit(commit.oid, date, author, reader.subject(commit.oid), size))
-            before = blob
+            previous_blob = blob
     if not changed:
         raise InputError(f"{shown(Path(path))}: no commit of {revision} has it")
     return changed[::-1]
@@ -117,8 +117,8 @@ def log(
     the revision, CheckError if the ledger is invalid, InputError if the ledger is no file, BadRoot
     and EnvironmentFailure.
     """
-    asked = walked(repo, path, revision=revision, trust_root=trust_root, progress=progress)
-    with asked as (_, entries):
+    walking = walked(repo, path, revision=revision, trust_root=trust_root, progress=progress)
+    with walking as (_, entries):
         return entries
 
 
@@ -176,38 +176,38 @@ def generations(
     """List the records of an artifact's ledger at a commit, newest first."""
     first: dict[bytes, _First] = {}
     for place in places(ledger, artifact):
-        before: Ledger | None = None
+        previous: Ledger | None = None
         for commit, other in _ledgers_at(walk, place, tip):
             # An earlier ledger of another artifact stood here.
             if other.head != ledger.head:
                 continue
             # Most ledgers have all records of the one before.
-            known = 0 if before is None else equal_records(before, other)
-            for record in other.records[known:]:
+            shared_records = 0 if previous is None else equal_records(previous, other)
+            for record in other.records[shared_records:]:
                 first.setdefault(record.merkle_this, commit)
-            before = other
+            previous = other
     keys = frozenset(walk.reader.principals)
     generations = []
     after: str | None = None
     for n in reversed(range(len(ledger.records))):
         record = ledger.records[n]
-        brought = first.get(record.merkle_this)
-        oid = None if brought is None else brought.commit.oid
-        who = signed(ledger, n, keys)
+        origin = first.get(record.merkle_this)
+        oid = None if origin is None else origin.commit.oid
+        signers = signed(ledger, n, keys)
         # Of several records in one commit only the last one's content was committed.
-        blob = None if brought is None or oid == after else brought.blob
+        blob = None if origin is None or oid == after else origin.blob
         generations.append(
             LogEntry(
                 record.meta.gen,
                 record.meta.ts,
                 record.meta.build,
-                (*sorted(walk.reader.principals[key] for key in who.valid), *who.unknown),
+                (*sorted(walk.reader.principals[key] for key in signers.valid), *signers.unknown),
                 record.sha256_all,
                 oid,
                 None if blob is None else blobs.size(blob),
-                _verdict(walk, brought, record.meta.gen, tip),
+                _verdict(walk, origin, record.meta.gen, tip),
                 None if record.detached is None else record.detached.hex(),
-                None if brought is None or blob is None else brought.place,
+                None if origin is None or blob is None else origin.place,
             )
         )
         after = oid

@@ -98,17 +98,17 @@ def prune(
     refuse_partial(repo, [ref.commit])
     follows = False
     if keys is not None:
-        _take_back(repo, ref.commit)
+        _unstage_leftover(repo, ref.commit)
         follows = work_tree.check(repo, [ref.name])
     request = AuditRequest(ref.commit, trust_root=options.trust_root, require_signed=True)
     audited = audit(repo, request, facts, progress=progress)
     if not audited.ok:
         return audited
-    everything = first_parents(repo, ref.commit)
-    line = _from_root(repo, everything, options.trust_root)
+    whole_line = first_parents(repo, ref.commit)
+    line = _from_root(repo, whole_line, options.trust_root)
     tags = _tags(repo)
-    report = _planned(repo, options, ref, everything, line, tags)
-    if keys is None or len(report.kept) == len(everything):
+    report = _planned(repo, options, ref, whole_line, line, tags)
+    if keys is None or len(report.kept) == len(whole_line):
         return report
     _refuse_unconfirmed(repo, options, report)
     kept = [commit for commit, one in zip(line, report.commits, strict=True) if one.why]
@@ -116,11 +116,11 @@ def prune(
     ledger = _seal(repo, ref.commit, content, options.ts, keys())
     if follows:
         _refuse_in_the_way(repo, ref.commit)
-    new, blobs = _written(repo, kept, {PRUNED: content, PRUNED_LEDGER: ledger})
+    new, blobs = _write_commits(repo, kept, {PRUNED: content, PRUNED_LEDGER: ledger})
     ids = {commit.oid: oid for commit, oid in zip(kept, new, strict=True)}
-    proved = prove_audited(repo, ref.commit, new[-1], facts, progress)
-    if isinstance(proved, AuditReport):
-        return proved
+    proof = prove_audited(repo, ref.commit, new[-1], facts, progress)
+    if isinstance(proof, AuditReport):
+        return proof
     moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, tags, ids)]
     with turn(repo):
         if follows:
@@ -131,16 +131,16 @@ def prune(
             _stage(repo, blobs)
         move_refs(repo, moves, backup, _REASON)
     commits = tuple(replace(one, new=ids.get(one.oid)) for one in report.commits)
-    others = _others(repo, everything, new[0], [name for name, *_ in moves])
+    others = _others(repo, whole_line, new[0], [name for name, *_ in moves])
     return replace(report, commits=commits, others=others, root=new[0], backup=backup)
 
 
-def _take_back(repo: Repository, tip: str) -> None:
+def _unstage_leftover(repo: Repository, tip: str) -> None:
     """Unstage the record that an earlier pruning of this tip left when it was killed."""
     staged = {entry.path: entry for entry in index.entries(repo) if entry.path in PATHS}
     with CommitFilesReader(repo) as files, BlobReader(repo) as blobs:
-        had = files.at(tip, PATHS)
-        if PRUNED not in staged or staged[PRUNED] == had.get(PRUNED):
+        committed = files.at(tip, PATHS)
+        if PRUNED not in staged or staged[PRUNED] == committed.get(PRUNED):
             return
         try:
             record = parse_pruning(blobs.read(staged[PRUNED].oid, MAX_RECORD))
@@ -149,15 +149,17 @@ def _take_back(repo: Repository, tip: str) -> None:
     if record.old != tip:
         return
     for path, entry in staged.items():
-        if path not in had and file_is_blob(repo.file(path), entry.oid):
+        if path not in committed and file_is_blob(repo.file(path), entry.oid):
             repo.file(path).unlink()
-    staging.stage(repo, had.values(), removed=[path for path in PATHS if path not in had])
-    staging.checkout(repo, had)
+    staging.stage(
+        repo, committed.values(), removed=[path for path in PATHS if path not in committed]
+    )
+    staging.checkout(repo, committed)
 
 
 def _branch(repo: Repository, options: PruneOptions) -> ChosenRef:
-    named = () if options.branch is None else (options.branch,)
-    (ref,) = chosen_refs(repo, named, everything=False)
+    names = () if options.branch is None else (options.branch,)
+    (ref,) = chosen_refs(repo, names, everything=False)
     if not ref.name.startswith(_HEADS):
         raise UsageError(f"{ref.name} is not a branch")
     return ref
@@ -181,7 +183,7 @@ def _planned(
     repo: Repository,
     options: PruneOptions,
     ref: ChosenRef,
-    everything: list[Commit],
+    whole_line: list[Commit],
     line: list[Commit],
     tags: list[ChosenRef],
 ) -> PruneReport:
@@ -194,7 +196,7 @@ def _planned(
             signers = (SIGNERS_PATH, SIGNERS_LEDGER)
             if trees.at(before, signers) != trees.at(after, signers):
                 why[n].append("signers")
-        told = tuple(
+        commit_reports = tuple(
             PrunedCommit(
                 commit.oid,
                 commits.author(commit.oid)[1],
@@ -203,15 +205,15 @@ def _planned(
             )
             for commit, reasons in zip(line, why, strict=True)
         )
-    kept = dict.fromkeys(one.oid for one in told if one.why)
-    is_shorter = len(kept) < len(everything)
+    kept = dict.fromkeys(one.oid for one in commit_reports if one.why)
+    is_shorter = len(kept) < len(whole_line)
     moving = [ref.name, *(tag.name for tag in tags if tag.commit in kept)]
-    refs = _others(repo, everything, next(iter(kept)), moving) if is_shorter else ()
+    refs = _others(repo, whole_line, next(iter(kept)), moving) if is_shorter else ()
     places = _tracking(repo)
-    remotes = [name for name in places if any(_is_of(ref, places[name]) for ref in refs)]
+    remotes = [name for name in places if any(_tracks(ref, places[name]) for ref in refs)]
     others = tuple(name for name in refs if not name.startswith(_REMOTES))
-    before_line = len(everything) - len(line)
-    report = PruneReport(ref.name, ref.commit, before_line, told, tuple(remotes), others)
+    before_line = len(whole_line) - len(line)
+    report = PruneReport(ref.name, ref.commit, before_line, commit_reports, tuple(remotes), others)
     if not is_shorter:
         return report
     moved = [tag for tag in tags if tag.commit in kept and tag.is_tag_object]
@@ -252,8 +254,8 @@ def _committed(head: bytes) -> int:
 
 
 def _tags(repo: Repository) -> list[ChosenRef]:
-    listed = chosen_refs(repo, (), everything=True) if list_refs(repo, _TAGS) else []
-    return [ref for ref in listed if ref.name.startswith(_TAGS)]
+    refs = chosen_refs(repo, (), everything=True) if list_refs(repo, _TAGS) else []
+    return [ref for ref in refs if ref.name.startswith(_TAGS)]
 
 
 def _moved_tags(
@@ -268,15 +270,15 @@ def _moved_tags(
 
 
 def _others(
-    repo: Repository, everything: list[Commit], kept: str, moved: list[str]
+    repo: Repository, whole_line: list[Commit], kept: str, moved: list[str]
 ) -> tuple[str, ...]:
     """Return the refs, except those that moved, that still reach removed commits.
 
     `kept` is the oldest commit that is kept.
     """
     # A ref that reaches a removed commit also reaches the first commit, unless that one is kept.
-    oldest = next((commit.oid for commit in everything if commit.oid != kept), kept)
-    notes = _noting(repo, {commit.oid for commit in everything})
+    oldest = next((commit.oid for commit in whole_line if commit.oid != kept), kept)
+    notes = _noting(repo, {commit.oid for commit in whole_line})
     return tuple(sorted([*leading_to(repo, [oldest], moved), *notes]))
 
 
@@ -298,20 +300,20 @@ def _tracking(repo: Repository) -> dict[str, list[tuple[str, str]]]:
     here.
     """
     names = repo.git("remote").decode("utf-8", "surrogateescape").split()
-    found = {name: [(_HEADS, f"{_REMOTES}{name}/")] for name in names}
-    asked = ("config", "--null", "--get-regexp", r"^remote\..*\.fetch$")
-    for record in run.records(repo.call(*asked, ok=(0, 1)).stdout):
+    places = {name: [(_HEADS, f"{_REMOTES}{name}/")] for name in names}
+    query = ("config", "--null", "--get-regexp", r"^remote\..*\.fetch$")
+    for record in run.records(repo.call(*query, ok=(0, 1)).stdout):
         key, _, spec = record.decode("utf-8", "surrogateescape").partition("\n")
         source, _, target = spec.removeprefix("+").partition(":")
         name = key.removeprefix("remote.").removesuffix(".fetch")
-        if target and name in found:
-            found[name].append((source.partition("*")[0], target.partition("*")[0]))
-    return found
+        if target and name in places:
+            places[name].append((source.partition("*")[0], target.partition("*")[0]))
+    return places
 
 
-def _is_of(ref: str, places: list[tuple[str, str]]) -> bool:
+def _tracks(ref: str, tracked: list[tuple[str, str]]) -> bool:
     """Tell whether a local ref tracks one of the remote's refs."""
-    return any(ref.startswith(here) for _, here in places)
+    return any(ref.startswith(prefix) for _, prefix in tracked)
 
 
 def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneReport) -> None:
@@ -321,10 +323,10 @@ def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneRe
     branch = report.branch.removeprefix(_HEADS)
     places = _tracking(repo)
     for remote in report.remotes:
-        for there, here in places[remote]:
-            if not report.branch.startswith(there):
+        for remote_prefix, local_prefix in places[remote]:
+            if not report.branch.startswith(remote_prefix):
                 continue
-            ref = here + report.branch.removeprefix(there)
+            ref = local_prefix + report.branch.removeprefix(remote_prefix)
             if list_refs(repo, ref) == [ref] and not history.is_ancestor(repo, ref, report.tip):
                 raise EnvironmentFailure(
                     f"{remote} has commits of {branch} that are not here, and would lose them",
@@ -332,9 +334,9 @@ def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneRe
                 )
     lost = [remote for remote in report.remotes if remote not in options.confirmed]
     if lost:
-        gone = len(report.commits) - len(report.kept) + report.before
+        dropped = len(report.commits) - len(report.kept) + report.before
         raise UsageError(
-            f"{', '.join(lost)} would lose {counted(gone, 'commit')} once this is pushed",
+            f"{', '.join(lost)} would lose {counted(dropped, 'commit')} once this is pushed",
             hint=" ".join(f"--confirm {remote}" for remote in lost) + " confirms that",
         )
 
@@ -347,7 +349,7 @@ def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[Si
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
         snapshot, reader = files.files(tip), ChainReader(blobs)
         trusted, fault = reader.signers(snapshot.entries[SIGNERS_PATH].oid)
-        own = reader.ledger_in(snapshot, SIGNERS_PATH)
+        signers_report = reader.ledger_in(snapshot, SIGNERS_PATH)
         before = reader.ledger_in(snapshot, PRUNED)
         if before is None and PRUNED in files.at(tip, [PRUNED]):
             raise CheckError(f"{PRUNED.decode()} exists, but is not sealed")
@@ -363,30 +365,30 @@ def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[Si
             f"keys of {trusted.count(public)} are given",
             hint="--key KEY --key KEY",
         )
-    chain = own.ledger if own is not None else None
-    known = before.ledger if before is not None else None
+    chain = signers_report.ledger if signers_report is not None else None
+    previous = before.ledger if before is not None else None
     head = LedgerHead(NO_REPO if chain is None else chain.records[0].merkle_this, PRUNED)
-    if known is not None:
-        head = known.head
+    if previous is not None:
+        head = previous.head
     sha256_all = opaque_hash(memoryview(content))
-    record = next_record(known, sha256_all=sha256_all, ts=ts, build=PRUNED_BUILD, schema=_SCHEMA)
+    record = next_record(previous, sha256_all=sha256_all, ts=ts, build=PRUNED_BUILD, schema=_SCHEMA)
     message = covered(head, record)
     for key in keys:
         record = with_signature(record, digest.signer(key.sign, key.public_key)(message))
-    return format_ledger(Ledger(head, (*(() if known is None else known.records), record)))
+    return format_ledger(Ledger(head, (*(() if previous is None else previous.records), record)))
 
 
 def _refuse_in_the_way(repo: Repository, tip: str) -> None:
     """Raise EnvironmentFailure if a file of the user stands where the record goes."""
     with CommitFilesReader(repo) as files:
-        there = files.at(tip, PATHS)
+        committed = files.at(tip, PATHS)
     for path in PATHS:
         file = repo.file(path)
-        if path not in there and (file.is_symlink() or file.exists()):
+        if path not in committed and (file.is_symlink() or file.exists()):
             raise EnvironmentFailure(f"{path.decode()} exists, but is not committed")
 
 
-def _written(
+def _write_commits(
     repo: Repository, kept: list[Commit], files: dict[bytes, bytes]
 ) -> tuple[list[str], dict[bytes, str]]:
     """Write the commits of the shorter history; `files` are added to all of them.
@@ -412,14 +414,14 @@ def _written(
                 for change in trees.between(before, commit.tree)
                 if change.path not in PATHS
             ]
-            streamed = StreamedCommit(mark, commit.oid, _streamed(head), message, (), ())
+            streamed = StreamedCommit(mark, commit.oid, _fast_import_header(head), message, (), ())
             parents = [mark - 1] if before is not None else []
             writer.commit(streamed, parents, [*changes, *(sealed if before is None else ())])
             before = commit.tree
     return [writer.written[mark] for mark in range(1, len(kept) + 1)], blobs
 
 
-def _streamed(head: bytes) -> bytes:
+def _fast_import_header(head: bytes) -> bytes:
     """Return the lines of a commit's header that git fast-import accepts.
 
     If another line is lost, the proof fails.

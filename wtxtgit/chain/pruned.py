@@ -33,7 +33,7 @@ PRUNED_BUILD = "pruned"
 PATHS = (PRUNED, PRUNED_LEDGER)
 _MAGIC = "WTXTGIT-PRUNED 1"
 MAX_RECORD = 16 * 1024 * 1024
-_SPELLED = re.compile(
+_RECORD = re.compile(
     rb"WTXTGIT-PRUNED 1\nfrom=([0-9a-f]{40}|[0-9a-f]{64})\n"
     rb"((?:kept=(?:[0-9a-f]{40}|[0-9a-f]{64})\n)+)"
 )
@@ -55,7 +55,7 @@ def format_pruning(record: PruningRecord) -> bytes:
 
 def parse_pruning(content: bytes) -> PruningRecord:
     """Parse a record; raises CheckError for invalid bytes."""
-    match = _SPELLED.fullmatch(content)
+    match = _RECORD.fullmatch(content)
     if match is None:
         raise CheckError(f"{PRUNED.decode()} is not a record of a pruning")
     kept = tuple(line.removeprefix("kept=") for line in match[2].decode("ascii").split())
@@ -105,8 +105,8 @@ def prove(
 def forgotten(
     repo: Repository, trust_root: str, line: Sequence[str], kept: Sequence[str]
 ) -> tuple[ForgottenDeletion, ...]:
-    """Return the sealed deletions known at the end of a line of which no kept commit has the
-    ledger.
+    """Return the sealed deletions that are known at the end of a line, but whose ledger is in no
+    kept commit.
 
     The audit of the line from the trust root has passed. `kept` are commits of the line, or copies
     of them.
@@ -125,7 +125,7 @@ def forgotten(
             if lets_go(ledger) and not any(has(oid, ledger) for oid in kept)
         ]
         at_tip = files.at(line[-1], [one.place + LEDGER_SUFFIX for one in lost])
-        found = (
+        deletions = (
             ForgottenDeletion(
                 one.place,
                 one.last.meta.gen,
@@ -135,7 +135,7 @@ def forgotten(
             )
             for one in lost
         )
-        return tuple(sorted(found, key=lambda one: (one.path, one.gen)))
+        return tuple(sorted(deletions, key=lambda one: (one.path, one.gen)))
 
 
 def prove_audited(
@@ -167,8 +167,8 @@ def prove_audited(
     # 8.
     with CommitReader(repo) as commits, TreeReader(repo) as trees:
         sealed = trees.at(new[0].tree, PATHS)
-        for was, now in zip(record.kept, new, strict=True):
-            _compare(commits, trees, was, now, sealed)
+        for old_oid, new_commit in zip(record.kept, new, strict=True):
+            _compare(commits, trees, old_oid, new_commit, sealed)
     # 9.
     request = AuditRequest(tip, trust_root=root, require_signed=True)
     audited = audit(repo, request, facts, progress=progress)
@@ -181,29 +181,29 @@ def _sealed_in(
     files: CommitFilesReader, reader: ChainReader, blobs: BlobReader, root: str
 ) -> tuple[bytes, Ledger]:
     """Return the record of pruning in a root commit, and its ledger: rule 2."""
-    there = files.at(root, PATHS)
-    modes = [there[path].mode for path in PATHS if path in there]
+    entries = files.at(root, PATHS)
+    modes = [entries[path].mode for path in PATHS if path in entries]
     report = reader.ledger_in(files.files(root), PRUNED)
     if modes != [MODE_FILE] * len(PATHS) or report is None or report.ledger is None:
         raise CheckError(f"commit {root}, the first of its branch, has no record of a pruning")
     try:
-        return blobs.read(there[PRUNED].oid, MAX_RECORD), report.ledger
+        return blobs.read(entries[PRUNED].oid, MAX_RECORD), report.ledger
     except TooLarge as error:
         raise CheckError(f"{PRUNED.decode()}: {error.message}") from error
 
 
 def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, content: bytes) -> None:
     """Check the ledger of the record against that of the old tip: rule 3."""
-    own = reader.ledger_in(before, SIGNERS_PATH)
-    if own is None or own.ledger is None:
+    signers = reader.ledger_in(before, SIGNERS_PATH)
+    if signers is None or signers.ledger is None:
         raise CheckError(f"{SIGNERS_PATH.decode()} of the old tip has no ledger")
-    if ledger.head != LedgerHead(own.ledger.records[0].merkle_this, PRUNED):
+    if ledger.head != LedgerHead(signers.ledger.records[0].merkle_this, PRUNED):
         raise CheckError(f"{PRUNED.decode()}: its ledger belongs to another repository or path")
-    known = reader.ledger_in(before, PRUNED)
+    previous = reader.ledger_in(before, PRUNED)
     length = 0
-    if known is not None and known.ledger is not None:
-        length = len(known.ledger.records)
-        if not extends(ledger, known.ledger):
+    if previous is not None and previous.ledger is not None:
+        length = len(previous.ledger.records)
+        if not extends(ledger, previous.ledger):
             raise CheckError(f"{PRUNED.decode()}: its ledger does not extend that of the old tip")
     if len(ledger.records) != length + 1:
         raise CheckError(f"{PRUNED.decode()}: its ledger has more than one new record")
@@ -251,17 +251,24 @@ def _check_line(record: PruningRecord, new: list[Commit]) -> None:
 
 
 def _compare(
-    commits: CommitReader, trees: TreeReader, was: str, now: Commit, sealed: dict[bytes, TreeEntry]
+    commits: CommitReader,
+    trees: TreeReader,
+    old: str,
+    new: Commit,
+    sealed: dict[bytes, TreeEntry],
 ) -> None:
     """Compare a new commit with the old one: rule 8."""
-    for change in trees.between(commits.commit(was).tree, now.tree):
+    for change in trees.between(commits.commit(old).tree, new.tree):
         if change.path not in PATHS:
-            raise CheckError(f"commit {now.oid}: {change.path!r} differs from the one in {was}")
-    if trees.at(now.tree, PATHS) != sealed:
-        raise CheckError(f"commit {now.oid} has a different record of the pruning")
-    (had, message), (has, other) = commits.content(was), commits.content(now.oid)
-    if identity(had) != identity(has) or message != other:
-        raise CheckError(f"commit {now.oid} has a different author, date or message than {was}")
+            raise CheckError(f"commit {new.oid}: {change.path!r} differs from the one in {old}")
+    if trees.at(new.tree, PATHS) != sealed:
+        raise CheckError(f"commit {new.oid} has a different record of the pruning")
+    (old_head, message), (new_head, other) = (
+        commits.content(old),
+        commits.content(new.oid),
+    )
+    if identity(old_head) != identity(new_head) or message != other:
+        raise CheckError(f"commit {new.oid} has a different author, date or message than {old}")
 
 
 def identity(head: bytes) -> bytes:

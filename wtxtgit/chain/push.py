@@ -71,7 +71,7 @@ def audit_push(
     `key_file` as in `filter.content`. With `strict` warnings are errors. `progress` gets counts as
     in `audit`. Raises as `audit` does.
     """
-    known = _remote_tips(repo, remote)
+    remote_tips = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()
     for ref in refs:
         tip = _commit(repo, ref.local_oid)
@@ -82,8 +82,8 @@ def audit_push(
         done.add((tip, was))
         # An existing branch is judged from its old position, even if other branches have its
         # commits.
-        bases = [was] if was is not None else known
-        if was is None and not history.commits(repo, [tip], known):
+        bases = [was] if was is not None else remote_tips
+        if was is None and not history.commits(repo, [tip], remote_tips):
             continue
         if root is None and not _is_anything_sealed(repo, tip, bases):
             continue
@@ -93,7 +93,7 @@ def audit_push(
         from wtxtgit.chain.state_cache import KeptStates
 
         request = AuditRequest(
-            tip, was, root, was, known=() if was is not None else tuple(known), strict=strict
+            tip, was, root, was, known=() if was is not None else tuple(remote_tips), strict=strict
         )
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
         report = audit(repo, request, facts, progress=progress, kept=kept)
@@ -105,14 +105,14 @@ def audit_push(
 
 def ends(repo: Repository, refs: Iterable[Ref], remote: str | None) -> tuple[list[str], list[str]]:
     """Return the commits at which refs are pushed, and those that the remote is known to have."""
-    tips, known = [], _remote_tips(repo, remote)
+    tips, remote_tips = [], _remote_tips(repo, remote)
     for ref in refs:
         tip, was = _commit(repo, ref.local_oid), _commit(repo, ref.remote_oid)
         if tip is not None:
             tips.append(tip)
         if was is not None:
-            known.append(was)
-    return list(dict.fromkeys(tips)), list(dict.fromkeys(known))
+            remote_tips.append(was)
+    return list(dict.fromkeys(tips)), list(dict.fromkeys(remote_tips))
 
 
 def _parse_line(line: bytes) -> Ref:
@@ -142,9 +142,9 @@ def _commit(repo: Repository, oid: str | None) -> str | None:
 def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
     """Return the known positions of the remote's branches; of all remotes if it has no name."""
     names = repo.git("remote").decode("utf-8", "backslashreplace").splitlines()
-    where = f"refs/remotes/{remote}/" if remote in names else "refs/remotes/"
-    listed = repo.git("for-each-ref", "--format=%(objectname) %(objecttype)", where)
-    lines = (line.split() for line in listed.decode("ascii", "backslashreplace").splitlines())
+    prefix = f"refs/remotes/{remote}/" if remote in names else "refs/remotes/"
+    output = repo.git("for-each-ref", "--format=%(objectname) %(objecttype)", prefix)
+    lines = (line.split() for line in output.decode("ascii", "backslashreplace").splitlines())
     return list(dict.fromkeys(oid for oid, kind in lines if kind == "commit"))
 
 
@@ -152,14 +152,14 @@ def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> boo
     """Tell whether anything may be tracked or sealed in the tip, in the bases, or in between."""
     for oid in (tip, *bases):
         if any(
-            _is_of_ours(entry.path)
+            _is_our_file(entry.path)
             for entry in history.listing(repo, history.resolve_tree(repo, oid))
         ):
             return True
     return bool(history.commits(repo, [tip], bases, touching=_SEALED))
 
 
-def _is_of_ours(path: bytes) -> bool:
+def _is_our_file(path: bytes) -> bool:
     return (
         path.endswith(b".wsum")
         or path == b".wtxt/signers"

@@ -3,10 +3,10 @@
 Successive versions of a ledger share their records: each reading continues where the one before
 ended.
 
-Facts say what a blob is, never whether it is trusted, so they hold wherever the blob stands. Each
-is found once: by an earlier command (cached), in this process, or in several. Blobs are read
-through git, whatever their size, because what is judged is what a checkout will write, and git
-object ids are verified.
+Facts say what a blob is, never whether it is trusted, so they hold for every path with that blob.
+Each blob is examined once: by an earlier command, whose facts are cached, by this process, or by
+several. Blobs are read through git, whatever their size, because what is judged is what a checkout
+will write, and git object ids are verified.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersContent, Tree
 
-MAX_HELD = 64 * 1024 * 1024
+MAX_CACHED_BYTES = 64 * 1024 * 1024
 """Most bytes of ledgers that are kept parsed."""
 _POINTER = 8
 """Bytes that a ledger takes for a record that it shares with another one."""
@@ -76,25 +76,25 @@ class _Readings:
         """Read the ledger in a blob, continuing the ledger that was last read at this path if
         possible.
         """
-        before = self._at_paths.pop(path, None)
-        report = text.read(data, before)
+        previous = self._at_paths.pop(path, None)
+        report = text.read(data, previous)
         if not report.ok:
             # Only the problems are of use, and the rest may be large.
             report = LedgerReport(None, report.problems)
-        known = 0
-        if before is not None:
-            self._size_at_paths -= len(before.source)
-            known = len(before.source) if data.startswith(before.source) else 0
+        shared_bytes = 0
+        if previous is not None:
+            self._size_at_paths -= len(previous.source)
+            shared_bytes = len(previous.source) if data.startswith(previous.source) else 0
         self._at_paths[path] = report
         self._size_at_paths += len(report.source)
-        while self._size_at_paths > MAX_HELD // 2 and len(self._at_paths) > 1:
+        while self._size_at_paths > MAX_CACHED_BYTES // 2 and len(self._at_paths) > 1:
             self._size_at_paths -= len(self._at_paths.popitem(last=False)[1].source)
         # Records that were read before are shared objects, so all versions of a long ledger take
         # little more memory than the last one. For the same reason all are dropped at once: the
         # remaining ones would keep the shared records alive.
         records = () if report.ledger is None else report.ledger.records
-        size = len(data) - known + _POINTER * len(records)
-        if self._size + size > MAX_HELD // 2:
+        size = len(data) - shared_bytes + _POINTER * len(records)
+        if self._size + size > MAX_CACHED_BYTES // 2:
             self._of_blobs.clear()
             self._size = 0
         self._size += size
@@ -108,12 +108,12 @@ class ChainReader:
     def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
         self._readings = _Readings()
-        self._others: set[str] = set()
+        self._not_ledgers: set[str] = set()
+        """Blobs at the paths of ledgers that are something else."""
         self._wsums: dict[str, bytes | None] = {}
-        """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SignersContent | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[CommitFiles, Tree]] = OrderedDict()
-        self._near: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
+        self._recent: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
         """Ledgers of the last trees, of any size, since commits change few of them."""
         self._last_artifacts: tuple[CommitFiles | None, frozenset[bytes]] = None, frozenset()
         self.principals: dict[bytes, str] = {}
@@ -127,7 +127,7 @@ class ChainReader:
         report = self._readings.get(oid)
         if report is not None:
             return report
-        if oid in self._others:
+        if oid in self._not_ledgers:
             return None
         try:
             data = self._blobs.read(oid, text.MAX_SIZE)
@@ -136,7 +136,7 @@ class ChainReader:
             return LedgerReport(None, (Problem("limit", f"{error.size} bytes, {most}"),))
         # Other tools also write files whose names end in .wsum.
         if data[: len(text.MAGIC)] != text.MAGIC:
-            self._others.add(oid)
+            self._not_ledgers.add(oid)
             return None
         return self._readings.read(path, oid, data)
 
@@ -195,34 +195,35 @@ class ChainReader:
 
     def tree(self, snapshot: CommitFiles) -> Tree:
         """Return a commit's files in the form that the trust rules take."""
-        known = self._trees.get(id(snapshot))
-        if known is not None:
-            return known[1]
+        cached = self._trees.get(id(snapshot))
+        if cached is not None:
+            return cached[1]
         tree = self._read_tree(snapshot)
         self._trees[id(snapshot)] = snapshot, tree
         while len(self._trees) > _TREES:
-            self._trees.popitem(last=False)  # an id is one snapshot's as long as that is held
+            # The snapshot was kept alive until here, so no other one could have its id.
+            self._trees.popitem(last=False)
         return tree
 
     def _read_tree(self, snapshot: CommitFiles) -> Tree:
         ledgers: dict[bytes, Ledger] = {}
         broken = set()
-        seen: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
+        readings: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
         for path, entry in snapshot.entries.items():
             if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
                 continue
-            reading = self._near.get(path)
+            reading = self._recent.get(path)
             if reading is None or (reading[0] is not entry and reading[0] != entry):
                 report = self.ledger(path, entry.oid)
                 if report is None:
                     continue
                 reading = entry, report.ledger
-            seen[path] = reading
+            readings[path] = reading
             if reading[1] is not None:
                 ledgers[path] = reading[1]
             else:
                 broken.add(path)
-        self._near = self._near | seen if self._is_near(seen) else seen
+        self._recent = self._recent | readings if self._keeps_recent(readings) else readings
         signers, fault = None, None
         entry_of_signers = snapshot.entries.get(SIGNERS_PATH)
         if entry_of_signers is not None:
@@ -232,16 +233,16 @@ class ChainReader:
                 fault = "it is not a regular file"
         return Tree(ledgers, frozenset(broken), signers, fault, self._artifacts(snapshot))
 
-    def _is_near(self, seen: Mapping[bytes, object]) -> bool:
+    def _keeps_recent(self, current: Mapping[bytes, object]) -> bool:
         """Tell whether ledgers of earlier trees are worth keeping, since branches may alternate."""
-        return len(self._near) <= 2 * len(seen)
+        return len(self._recent) <= 2 * len(current)
 
     def _artifacts(self, snapshot: CommitFiles) -> frozenset[bytes]:
         """Return the artifacts of a tree; most trees have the same as the one before."""
-        before, paths = self._last_artifacts
-        if before is None or not (
-            before.entries.keys() == snapshot.entries.keys()
-            and before.filtered == snapshot.filtered
+        previous, paths = self._last_artifacts
+        if previous is None or not (
+            previous.entries.keys() == snapshot.entries.keys()
+            and previous.filtered == snapshot.filtered
         ):
             paths = frozenset(artifacts(snapshot))
         self._last_artifacts = snapshot, paths
@@ -258,7 +259,7 @@ def _signed(head: LedgerHead, record: Record, keys: frozenset[bytes]) -> RecordS
     return signed_by(head, record, keys)
 
 
-FEW = 64 * 1024 * 1024
+FEW_BYTES = 64 * 1024 * 1024
 """Up to this many bytes of blobs, starting processes costs more than it saves."""
 _BATCH = 8
 """Blobs that a process gets at a time: git stores neighbours as deltas of each other."""
@@ -272,8 +273,8 @@ Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
 class Facts:
     """Finds facts about blobs of a repository, with up to `processes` processes.
 
-    Facts are cached under the secret in `key_file`; without one everything is found anew. If there
-    is an `examiner` it replaces the processes.
+    Facts are cached under the secret in `key_file`; without one every blob is examined again. If
+    there is an `examiner` it replaces the processes.
     """
 
     def __init__(
@@ -301,19 +302,19 @@ class Facts:
 
         For blobs in `opaque` the facts include the hash of the opaque text.
         """
-        wanted = list(dict.fromkeys(oids))
-        with ContentCache(self._repo, self._key_file) as known:
+        blob_ids = list(dict.fromkeys(oids))
+        with ContentCache(self._repo, self._key_file) as cache:
             facts_by_oid = {
                 oid: facts
-                for oid, facts in known.facts(wanted).items()
+                for oid, facts in cache.facts(blob_ids).items()
                 if facts.opaque is not None or not (oid in opaque or facts.stands_for_itself)
             }
-            missing = [(oid, oid in opaque) for oid in wanted if oid not in facts_by_oid]
+            missing = [(oid, oid in opaque) for oid in blob_ids if oid not in facts_by_oid]
             if progress is not None:
                 expect(progress, self._bytes(missing), len(missing))
             for oid, facts in self._examined(missing):
                 facts_by_oid[oid] = facts
-                known.put_facts({oid: facts})
+                cache.put_facts({oid: facts})
                 if progress is not None:
                     progress(facts.size)
                 finish_file(progress)
@@ -324,7 +325,7 @@ class Facts:
             yield from self._examiner(blobs)
             return
         # With few blobs, each can use all threads.
-        if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
+        if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW_BYTES:
             with BlobReader(self._repo) as reader:
                 for blob in blobs:
                     yield read_facts(reader, blob, self._processes)

@@ -74,7 +74,7 @@ def release(
         chain = ChainReader(blobs)
         sealed = artifacts(snapshot) - {SIGNERS_PATH, PRUNED}
         sealed |= {*_wsums(snapshot, listing, sealed, facts, chain)}
-        chosen = list(_chosen(sealed, listing, options, blobs))
+        chosen = list(_checked_paths(sealed, listing, options, blobs))
         generations = {path: _generation(chain, snapshot, path) for path in chosen}
     files = FilesOfCommit(
         repo, {path: listing[path].oid for path in chosen}, snapshot.filtered & {*chosen}
@@ -84,12 +84,12 @@ def release(
     )
     root = _root_id(repo, options.trust_root)
     origin = {"tag": options.tag, "commit": commit, "trust_root": root}
-    what = Manifest(options.tag, resources, origin)
+    manifest = Manifest(options.tag, resources, origin)
     report = ReleaseReport(
         options.tag,
         commit,
         root,
-        what.digest,
+        manifest.digest,
         tuple(
             SignedFile(one.name, one.sha256, generations[os.fsencode(one.name)])
             for one in resources
@@ -98,7 +98,7 @@ def release(
     if signer is None:
         return audited, report, b""
     hint = signer.hint if isinstance(signer, EcSecretKey) else ed25519_hint(signer.public_key)
-    return audited, replace(report, key=signer.name), signed_bundle(what, signer.sign, hint)
+    return audited, replace(report, key=signer.name), signed_bundle(manifest, signer.sign, hint)
 
 
 def tagged_commit(repo: Repository, tag: str) -> str:
@@ -119,8 +119,8 @@ def _root_id(repo: Repository, trust_root: str) -> str:
 
 def _refuse_untrusted(key: SigningKey, content: bytes) -> None:
     """Raise TrustError if an OpenSSH key is not in the signers file."""
-    listed = parse_signers(content, SIGNERS_PATH.decode())
-    if key.public_key not in {one.public_key for one in listed}:
+    signers = parse_signers(content, SIGNERS_PATH.decode())
+    if key.public_key not in {one.public_key for one in signers}:
         raise TrustError(
             f"{key.name}: this key is not trusted at the tag",
             hint="--key takes a key from wtxtgit signers list, or the file of an EC key",
@@ -138,7 +138,7 @@ def _wsums(
 
     Others are not sealed by anybody.
     """
-    beside = {
+    texts = {
         path: listing[path].oid
         for path in sealed
         if path in listing
@@ -146,14 +146,14 @@ def _wsums(
         and entry.is_file
         and chain.wsum(entry.oid) is not None
     }
-    known = facts.of(beside.values())
-    for path, oid in beside.items():
+    facts_by_oid = facts.of(texts.values())
+    for path, oid in texts.items():
         wsum = chain.wsum(listing[path + WSUM_SUFFIX].oid) or b""
-        if with_wsum(known[oid], wsum, is_filtered=path in snapshot.filtered).has_wsum:
+        if with_wsum(facts_by_oid[oid], wsum, is_filtered=path in snapshot.filtered).has_wsum:
             yield path + WSUM_SUFFIX
 
 
-def _chosen(
+def _checked_paths(
     sealed: set[bytes],
     listing: dict[bytes, TreeEntry],
     options: ReleaseOptions,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.chain.seal_files import ContentReader, Doubt, SealedFiles
@@ -41,9 +40,6 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup.diagnosis import arguments_here, listed
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.signing import SigningKey
-
-if TYPE_CHECKING:  # what opens age files takes long to load
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,36 +109,38 @@ def seal(
     with turn(repo), BlobReader(repo) as blobs, ExitStack() as closing:
         files = SealedFiles(repo, blobs, is_staged)
 
-        def before() -> Before:
+        def find_before() -> Before:
             snapshots = closing.enter_context(CommitFilesReader(repo))
             entries = files.entries.values()
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
 
         contents = ContentReader(files, threads, identities=options.identities, progress=progress)
-        work = SealPlanner(files, options, contents, before)
-        plans = list(work.plans(paths))
+        planner = SealPlanner(files, options, contents, find_before)
+        plans = list(planner.plans(paths))
         unsigned = [plan for plan in plans if plan.numbers]
         signer = key() if unsigned else None
         if signer is not None:
-            work.check_key(signer)
+            planner.check_key(signer)
             for plan in unsigned:
                 plan.sign(signer)
         files.write(
             {p.path + LEDGER_SUFFIX: p.content() for p in plans if p.is_written},
             [p.taken_from + LEDGER_SUFFIX for p in plans if p.taken_from is not None],
         )
-        outcomes, doubts = tuple(_outcome(plan) for plan in plans), tuple(work.contents.doubts)
+        outcomes, doubts = tuple(_outcome(plan) for plan in plans), tuple(planner.contents.doubts)
         note = contents.opener.note() if "opener" in vars(contents) else None
         if signer is None:
             if options.staged:
-                doubts += tuple(_doubts_of_unstaged(repo, paths, outcomes, threads, key_file))
+                doubts += tuple(_unstaged_doubts(repo, paths, outcomes, threads, key_file))
             return SealReport(outcomes, doubts=doubts, note=note)
-        of_key = tuple(_doubts_of_key(files, signer, {plan.path for plan in unsigned}))
-        return SealReport(outcomes, keyid(signer.public_key), not of_key, (*doubts, *of_key), note)
+        key_doubts = tuple(_key_doubts(files, signer, {plan.path for plan in unsigned}))
+        return SealReport(
+            outcomes, keyid(signer.public_key), not key_doubts, (*doubts, *key_doubts), note
+        )
 
 
-def _doubts_of_unstaged(
+def _unstaged_doubts(
     repo: Repository,
     paths: Sequence[str],
     outcomes: Sequence[Sealed],
@@ -153,9 +151,9 @@ def _doubts_of_unstaged(
 
     Where `paths` are named, only changes of what they name count.
     """
-    asked = [e for e in index.entries(repo) if e.path == SIGNERS_PATH] + tracked(repo)
-    with ContentCache(repo, key_file) as known:
-        changed = file_changes(repo, asked, known, threads).changes
+    entries = [e for e in index.entries(repo) if e.path == SIGNERS_PATH] + tracked(repo)
+    with ContentCache(repo, key_file) as cache:
+        changed = file_changes(repo, entries, cache, threads).changes
     unstaged = {path for path, change in changed.items() if change is not FileChange.DELETED}
     if paths:
         unstaged &= {outcome.path for outcome in outcomes}
@@ -164,18 +162,18 @@ def _doubts_of_unstaged(
         drivers = repo.attributes(new, ("filter",))
         unstaged |= {p for p in new if p == SIGNERS_PATH or drivers[p]["filter"] in FILTERS}
     if unstaged:
-        found = sorted(unstaged)
+        ordered = sorted(unstaged)
         yield Doubt(
-            f"not staged, so not sealed: {listed(found)}",
-            f"git add -- {arguments_here(repo, found)}, then wtxtgit seal --staged",
+            f"not staged, so not sealed: {listed(ordered)}",
+            f"git add -- {arguments_here(repo, ordered)}, then wtxtgit seal --staged",
         )
 
 
-def _doubts_of_key(
+def _key_doubts(
     files: SealedFiles, signer: SigningKey, sealed: Collection[bytes]
 ) -> Iterator[Doubt]:
-    """Yield doubts if the signature may not count: a change of signers needs those from before
-    it.
+    """Yield doubts if the signature may not count: a change of the signers has to be sealed by the
+    signers before it.
     """
     key, name = keyid(signer.public_key), os.fsdecode(SIGNERS_PATH)
     before = files.signers_before if SIGNERS_PATH in sealed else frozenset()
@@ -184,8 +182,8 @@ def _doubts_of_key(
             f"key {key} is not one of the signers before the change of {name}",
             f"wtxtgit seal --staged --cosign -- {name}  # with the key of one of them",
         )
-    is_of_others = not before or set(sealed) != {SIGNERS_PATH}
-    if is_of_others and signer.public_key not in files.signers:
+    has_artifacts = not before or set(sealed) != {SIGNERS_PATH}
+    if has_artifacts and signer.public_key not in files.signers:
         yield Doubt(
             f"key {key} is not one of the signers in {name}",
             "wtxtgit signers list lists them; wtxtgit seal --countersign --key NAME signs with the "

@@ -68,17 +68,21 @@ class SealedFiles:
     @cached_property
     def entries(self) -> dict[bytes, TreeEntry]:
         """The index without conflicts."""
-        return {entry.path: entry for entry in self._all if not entry.stage and not entry.intended}
+        return {
+            entry.path: entry
+            for entry in self._all_entries
+            if not entry.stage and not entry.intended
+        }
 
     @cached_property
-    def _all(self) -> list[TreeEntry]:
+    def _all_entries(self) -> list[TreeEntry]:
         return index.entries(self.repo)
 
     @cached_property
     def conflicts(self) -> dict[bytes, set[int]]:
         """Paths in conflict, with the stages that exist."""
         stages: dict[bytes, set[int]] = {}
-        for entry in self._all:
+        for entry in self._all_entries:
             if entry.stage:
                 stages.setdefault(entry.path, set()).add(entry.stage)
         return stages
@@ -96,7 +100,9 @@ class SealedFiles:
             for path, entry in self.entries.items()
             if path.rpartition(b"/")[2] == b".gitattributes" and entry.is_file
         }
-        paths = list(dict.fromkeys(e.path for e in self._all if e.is_file and not e.intended))
+        paths = list(
+            dict.fromkeys(e.path for e in self._all_entries if e.is_file and not e.intended)
+        )
         with TreeAttributes(self.repo) as attributes:
             return attributes.drivers(files, paths)
 
@@ -128,18 +134,20 @@ class SealedFiles:
         A deleted artifact is only chosen by its exact path, and if `has_ledger` says that it has
         one.
         """
-        known = self.filtered | {SIGNERS_PATH}
-        known |= {p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)}
-        present = {path for path in known if path in self.entries or path in self.conflicts}
+        artifacts = self.filtered | {SIGNERS_PATH}
+        artifacts |= {
+            p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)
+        }
+        present = {path for path in artifacts if path in self.entries or path in self.conflicts}
         if not paths:
             return present
-        return set().union(*(self._at(given, present, has_ledger) for given in paths))
+        return set().union(*(self._at(named, present, has_ledger) for named in paths))
 
     def _at(
-        self, given: str, present: set[bytes], has_ledger: Callable[[bytes], bool]
+        self, named: str, present: set[bytes], has_ledger: Callable[[bytes], bool]
     ) -> set[bytes]:
         """Return the artifacts that a path of the command line means."""
-        path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
+        path = self._from_top(named).removesuffix(LEDGER_SUFFIX)
         below = {one for one in present if not path or one.startswith(path + b"/")}
         if (path in self.entries or path in self.conflicts) and path not in below:
             # Any tracked file can be sealed if it is named.
@@ -148,17 +156,17 @@ class SealedFiles:
             is_deleted = path not in (b"", SIGNERS_PATH) and not self._is_in_tree(path)
             if is_deleted and has_ledger(path):
                 return {path}
-            name = shown(Path(given))
+            name = shown(Path(named))
             if not self._is_in_tree(path):
                 raise InputError(f"{name}: no such file, and no ledger of one")
             raise InputError(f"{name}: not a tracked file", hint=f"git add -- {shlex.quote(name)}")
         return below | ({path} & present)
 
-    def _from_top(self, given: str) -> bytes:
-        whole = self.repo.path_from_top(given)
+    def _from_top(self, named: str) -> bytes:
+        whole = self.repo.path_from_top(named)
         path = b"" if whole == b"." else whole
         if path.startswith((b"../", b"/")) or path == b"..":
-            raise InputError(f"{shown(Path(given))}: outside the work tree")
+            raise InputError(f"{shown(Path(named))}: outside the work tree")
         return path
 
     def choose_ledgers(self, paths: Sequence[str]) -> dict[bytes, Ledger]:
@@ -166,24 +174,24 @@ class SealedFiles:
 
         Those of deleted files too.
         """
-        ledgers = self.standing
+        ledgers = self.ledgers
         if not paths:
             return ledgers
         chosen: dict[bytes, Ledger] = {}
-        for given in paths:
-            path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
-            some = {
+        for named in paths:
+            path = self._from_top(named).removesuffix(LEDGER_SUFFIX)
+            matching = {
                 one: ledger
                 for one, ledger in ledgers.items()
                 if not path or one == path or one.startswith(path + b"/")
             }
-            if not some:
-                raise InputError(f"{shown(Path(given))}: no ledger is staged there")
-            chosen |= some
+            if not matching:
+                raise InputError(f"{shown(Path(named))}: no ledger is staged there")
+            chosen |= matching
         return chosen
 
     def is_gone(self, path: bytes) -> bool:
-        """Tell whether nothing stands at a path any more, in the index or the work tree."""
+        """Tell whether there is no longer anything at a path, in the index or the work tree."""
         if path in self.conflicts:
             return False
         return path not in self.entries if self.is_staged else not self._is_in_tree(path)
@@ -294,20 +302,20 @@ class SealedFiles:
         return not self.is_gone(ledger_path)
 
     @cached_property
-    def standing(self) -> dict[bytes, Ledger]:
+    def ledgers(self) -> dict[bytes, Ledger]:
         """All valid ledgers, by the paths of their artifacts."""
         names = {path for path in self.entries if path.endswith(LEDGER_SUFFIX)}
         if not self.is_staged:
             names |= {path + LEDGER_SUFFIX for path in self.filtered}
         ledgers = {}
         for name in sorted(names):
-            content = self._here(name)
+            content = self._ledger_bytes(name)
             report = text.read(content) if content is not None else None
             if report is not None and report.ok and report.ledger is not None:
                 ledgers[name.removesuffix(LEDGER_SUFFIX)] = report.ledger
         return ledgers
 
-    def _here(self, ledger_path: bytes) -> bytes | None:
+    def _ledger_bytes(self, ledger_path: bytes) -> bytes | None:
         """Return the content in a ledger's place; None if it can't be a ledger."""
         if not self.is_staged:
             file = self.repo.file(ledger_path)
@@ -322,7 +330,7 @@ class SealedFiles:
     def sides(self, path: bytes) -> list[Ledger]:
         """Return the valid ledgers among the sides of a conflict."""
         ledgers = []
-        for entry in self._all:
+        for entry in self._all_entries:
             if entry.stage and entry.path == path + LEDGER_SUFFIX and entry.is_file:
                 report = text.read(self.blobs.read(entry.oid, text.MAX_SIZE))
                 if report.ok and report.ledger is not None:
@@ -357,10 +365,10 @@ class SealedFiles:
     def ledger_at(self, commit: str, path: bytes) -> Ledger | None:
         """Return the ledger of an artifact in a commit; None if there is none."""
         tree = history.resolve_tree(self.repo, commit)
-        listed = history.listing(self.repo, tree, path + LEDGER_SUFFIX)
-        if not listed or not listed[0].is_file:
+        entries = history.listing(self.repo, tree, path + LEDGER_SUFFIX)
+        if not entries or not entries[0].is_file:
             return None
-        return self._read(path + LEDGER_SUFFIX, self.blobs.read(listed[0].oid, text.MAX_SIZE))
+        return self._read(path + LEDGER_SUFFIX, self.blobs.read(entries[0].oid, text.MAX_SIZE))
 
     def write(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes] = ()) -> None:
         """Write ledgers, by path, to the work tree and, if the index is sealed, to the index.
@@ -370,31 +378,31 @@ class SealedFiles:
         """
         # The work tree first: git replaces the index by one rename, which is the last step that can
         # fail.
-        before: dict[Path, bytes | None] = {}
-        gone = [path for path in removed if path not in contents]
+        contents_before: dict[Path, bytes | None] = {}
+        to_remove = [path for path in removed if path not in contents]
         try:
             for path, content in contents.items():
-                file = self._kept(path, before)
+                file = self._saved(path, contents_before)
                 with failures(file):
                     file.parent.mkdir(parents=True, exist_ok=True)
                 _replace(file, content)
-            for path in gone:
-                file = self._kept(path, before)
+            for path in to_remove:
+                file = self._saved(path, contents_before)
                 with failures(file):
                     file.unlink(missing_ok=True)
             if self.is_staged:
-                self._stage(contents, gone)
+                self._stage(contents, to_remove)
         except BaseException:
             # A signal may come after the index was written: then everything is done, and stays.
-            if not (self.is_staged and self._are_staged(contents, gone)):
-                for file, content_before in before.items():
+            if not (self.is_staged and self._are_staged(contents, to_remove)):
+                for file, content_before in contents_before.items():
                     _put_back(file, content_before)
             raise
 
-    def _kept(self, path: bytes, before: dict[Path, bytes | None]) -> Path:
-        """Return a ledger's file, after saving its content in `before`."""
+    def _saved(self, path: bytes, contents_before: dict[Path, bytes | None]) -> Path:
+        """Return a ledger's file, after saving its content in `contents_before`."""
         file = self._safe_file(path)
-        before[file] = file.read_bytes() if file.is_file() else None
+        contents_before[file] = file.read_bytes() if file.is_file() else None
         return file
 
     def _are_staged(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> bool:
@@ -460,7 +468,7 @@ class ContentReader:
         return EncryptedTexts(self.identities)
 
     def of_all(self, paths: Collection[bytes]) -> Iterator[tuple[bytes, SealedContent | None]]:
-        """Yield the contents to be sealed, by path; those that are not there as None."""
+        """Yield paths with the contents to be sealed; None if there is no file."""
         sizes = {path: self.files.size(path) for path in paths}
         expect(self.progress, sum(sizes.values()), len(sizes))
         for path in paths:
@@ -508,7 +516,7 @@ class ContentReader:
             )
         self._check_sign_line(path, content)
         if path == SIGNERS_PATH:
-            ledger = self.files.standing.get(path)
+            ledger = self.files.ledgers.get(path)
             are_replaced = ledger is not None and ledger.last.sha256_all != content.sha256_all
             _refuse_broken_signers(bytes(data), are_replaced=are_replaced)
         return content
@@ -536,10 +544,13 @@ class ContentReader:
         it.
         """
         if content.facts.wsum_signed is not None and self.files.signers:
-            line, made = content.facts.wsum_signed
-            if check_wsum(made, line, sorted(self.files.signers)) is not SignatureState.VALID:
-                by_none = f"{shown_path(path)}: its WSUM is not signed by any of the signers"
-                self.doubts.append(Doubt(by_none))
+            line, signature_line = content.facts.wsum_signed
+            if (
+                check_wsum(signature_line, line, sorted(self.files.signers))
+                is not SignatureState.VALID
+            ):
+                unsigned = f"{shown_path(path)}: its WSUM is not signed by any of the signers"
+                self.doubts.append(Doubt(unsigned))
         if content.facts.signed is None:
             return
         message, signature = content.facts.signed
@@ -552,8 +563,8 @@ class ContentReader:
                 f"text; or emit and sign it again",
             )
         if state is SignatureState.UNKNOWN_KEY and self.files.signers:
-            by = f"its sign line is by key {signature.keyid}, which is not one of the signers"
-            self.doubts.append(Doubt(f"{shown_path(path)}: {by}"))
+            reason = f"its sign line is by key {signature.keyid}, which is not one of the signers"
+            self.doubts.append(Doubt(f"{shown_path(path)}: {reason}"))
 
 
 def _keys(signers: ByteView | None) -> frozenset[bytes]:
@@ -580,25 +591,25 @@ def _refuse_broken_signers(content: bytes, *, are_replaced: bool) -> None:
     except KeyFileError as error:
         hint = f"git restore --source=HEAD --staged --worktree -- :/{name}"
         try:
-            rest = signers_file.parse(signers_file.without_threshold(content), name).signers
-            hint = _threshold_hint(max(1, min(MAX_THRESHOLD, len(rest.principals))))
+            without = signers_file.parse(signers_file.without_threshold(content), name).signers
+            hint = _threshold_hint(max(1, min(MAX_THRESHOLD, len(without.principals))))
         except KeyFileError:
             pass
         raise CheckError(
             f"{error.message}: no audit will accept these signers", hint=hint
         ) from None
-    there = len(signers.principals)
-    if not there and are_replaced:
+    count = len(signers.principals)
+    if not count and are_replaced:
         raise CheckError(
             f"{name}: names no signer: no audit will accept that",
             hint=f"git restore --source=HEAD --staged --worktree -- :/{name}, or "
             "wtxtgit signers add PRINCIPAL KEY",
         )
-    if there and signers.threshold > there:
+    if count and signers.threshold > count:
         raise CheckError(
-            f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: no "
+            f"{name}: a threshold of {signers.threshold}, and {counted(count, 'principal')}: no "
             f"audit will accept these signers",
-            hint=_threshold_hint(there),
+            hint=_threshold_hint(count),
         )
 
 

@@ -101,22 +101,22 @@ class LedgerPlan:
             if any(signature.keyid == other.keyid for other in record.signatures):
                 if self.is_adopted:
                     continue
-                who = shown_path(self.path)
+                artifact = shown_path(self.path)
                 raise UsageError(
-                    f"{who}: generation {record.meta.gen} is signed by that key already"
+                    f"{artifact}: generation {record.meta.gen} is signed by that key already"
                 )
-            with _told_of(self.path):
+            with _naming_artifact(self.path):
                 signed = with_signature(record, signature)
             self.records = (*self.records[:n], signed, *self.records[n + 1 :])
 
     def content(self) -> bytes:
         """Return the ledger's bytes."""
-        with _told_of(self.path):
+        with _naming_artifact(self.path):
             return text.format_ledger(Ledger(self.head, self.records))
 
 
 @contextmanager
-def _told_of(path: bytes) -> Iterator[None]:
+def _naming_artifact(path: bytes) -> Iterator[None]:
     """Turn an error about a record that no ledger can hold into a CheckError that names the
     artifact.
     """
@@ -135,26 +135,26 @@ class SealPlanner:
     contents: ContentReader
     _find_before: Callable[[], Before]
     _repo_id: bytes | None = field(default=None, init=False)
-    _taken: dict[bytes, bytes] = field(default_factory=dict, init=False)
-    """Artifacts whose ledger moves along with them, and where the ledger is."""
+    _moved: dict[bytes, bytes] = field(default_factory=dict, init=False)
+    """New paths of artifacts that were moved without their ledgers, with the old paths."""
 
     def plans(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
         """Yield the plans for all chosen ledgers, that of the signers first."""
         if self._options.countersign:
-            yield from self._countersigned(paths)
+            yield from self._plan_countersigning(paths)
             return
         chosen = self._choose(paths)
         contents = {path: content for path, content in self.contents.of_all(chosen) if content}
         # Cosigning appends nothing, so it can't move a ledger.
         if not self._options.cosign:
-            self._taken = self._take_along(contents)
-        left = set(self._taken.values())
+            self._moved = self._find_moved(contents)
+        old_places = set(self._moved.values())
         for path in chosen:
             plan = None
             if path in contents:
                 plan = self._plan(path, contents[path], chosen)
-            elif path not in left:
-                plan = self._gone(path)
+            elif path not in old_places:
+                plan = self._plan_deletion(path)
             if plan is not None:
                 yield plan
 
@@ -173,35 +173,35 @@ class SealPlanner:
 
     def _choose(self, paths: Sequence[str]) -> list[bytes]:
         """Return the chosen artifacts, the signers first, because other ledgers refer to theirs."""
-        chosen = self._files.choose(paths, self._is_told_of)
+        chosen = self._files.choose(paths, self._is_known)
         if self._options.reseal is not None and not paths:
             # Reverting the return of a file removes it and brings back the ledger from the time
             # when it was gone, with or without a sealed deletion.
             chosen |= {
                 path
-                for path, ledger in self._files.standing.items()
+                for path, ledger in self._files.ledgers.items()
                 if ledger.place == path
                 and self._files.is_gone(path)
-                and self._is_fresh(path)
-                and (is_deletion(ledger.last) or self._is_older(path, ledger))
+                and self._differs_from_parent(path)
+                and (is_deletion(ledger.last) or self._lacks_parent_records(path, ledger))
             }
         if self._options.cosign and not paths:
-            chosen = {path for path in chosen if self._is_fresh(path)}
+            chosen = {path for path in chosen if self._differs_from_parent(path)}
             if not chosen:
                 raise UsageError("no ledger differs from HEAD; name the files to cosign")
         return sorted(chosen, key=lambda path: (path != SIGNERS_PATH, path))
 
-    def _is_fresh(self, path: bytes) -> bool:
+    def _differs_from_parent(self, path: bytes) -> bool:
         """Tell whether a ledger differs from the one in the parent commit."""
         before = self._files.ledger_at(self._parents[0], path) if self._parents else None
         return self._files.ledger(path) != before
 
-    def _is_older(self, path: bytes, ledger: Ledger) -> bool:
+    def _lacks_parent_records(self, path: bytes, ledger: Ledger) -> bool:
         """Tell whether a ledger lacks records of the one in the parent commit."""
         before = self._files.ledger_at(self._parents[0], path) if self._parents else None
         return before is not None and not extends(ledger, before)
 
-    def _is_told_of(self, path: bytes) -> bool:
+    def _is_known(self, path: bytes) -> bool:
         """Tell whether there is a ledger for an artifact that is gone."""
         if self._files.has_ledger(path) or any(self._at_parents(path)):
             return True
@@ -213,10 +213,10 @@ class SealPlanner:
         self, path: bytes, content: SealedContent, chosen: Sequence[bytes]
     ) -> LedgerPlan | None:
         """Plan the ledger of an artifact that exists; None if nothing is to be done."""
-        choice = self._kept(path)
+        choice = self._choose_ledger(path)
         ledger = choice.ledger
         if self._options.cosign:
-            return self._cosigned(path, content, ledger)
+            return self._plan_cosigning(path, content, ledger)
         at = path if ledger is not None and ledger.place != path else None
         if ledger is not None and content.is_sealed_by(ledger.last) and not (choice.joins or at):
             # A ledger that is kept from another commit is signed already.
@@ -236,14 +236,14 @@ class SealPlanner:
         if (ledger is None or at is not None) and self._options.reseal is None:
             choice = replace(choice, joined=self._deleted(path, ledger))
         head = LedgerHead(self._repo_of(path), path) if ledger is None else ledger.head
-        with _told_of(path):
+        with _naming_artifact(path):
             record = self._record(path, content, choice, head, at)
         records = (*(ledger.records if ledger is not None else ()), record)
         action = Action.SEALED if at is None else Action.MOVED
         plan = LedgerPlan(
             path, head, records, action, (len(records) - 1,),
             moved_from=None if ledger is None or at is None else ledger.place,
-            taken_from=self._taken.get(path),
+            taken_from=self._moved.get(path),
         )  # fmt: skip
         self._remember(path, plan)
         return plan
@@ -263,7 +263,7 @@ class SealPlanner:
         # Two ledgers with the same first record would be the same: the later one begins with a
         # higher generation. Parent commits count too, since the ledger of a deleted file may only
         # be there.
-        others = [*self._files.standing.values(), *self._at_parents(path)]
+        others = [*self._files.ledgers.values(), *self._at_parents(path)]
         gens = [
             other.last.meta.gen for other in others if line_of(other) == (head, record.merkle_this)
         ]
@@ -292,27 +292,27 @@ class SealPlanner:
         if path == SIGNERS_PATH:
             self._repo_id = plan.records[0].merkle_this
 
-    def _kept(self, path: bytes) -> Choice:
+    def _choose_ledger(self, path: bytes) -> Choice:
         """Return the ledger whose records are kept."""
         if self._options.reseal is None:
-            if path in self._taken:
-                return Choice(self._files.standing[self._taken[path]])
+            if path in self._moved:
+                return Choice(self._files.ledgers[self._moved[path]])
             return Choice(self._files.ledger(path), is_here=True)
-        standing = dict(self._files.standing)
-        if path in self._taken:
-            standing[path] = standing.pop(self._taken[path])
-        here = standing.get(path)
+        ledgers = dict(self._files.ledgers)
+        if path in self._moved:
+            ledgers[path] = ledgers.pop(self._moved[path])
+        current = ledgers.get(path)
         sides = [*self._at_sides(path), *self._files.sides(path)]
         repo_id = NO_REPO if path == SIGNERS_PATH else self._repo_of(path)
-        return self._before.choose(path, here, sides, standing, repo_id)
+        return self._before.choose(path, current, sides, ledgers, repo_id)
 
-    def _gone(self, path: bytes) -> LedgerPlan | None:
+    def _plan_deletion(self, path: bytes) -> LedgerPlan | None:
         """Plan the ledger of an artifact that was named but is deleted; None if there is nothing
         to seal.
         """
         if path == SIGNERS_PATH or not self._files.is_gone(path):
             return None
-        choice = self._kept(path)
+        choice = self._choose_ledger(path)
         ledger = choice.ledger
         if self._options.cosign:
             if ledger is None:
@@ -323,7 +323,7 @@ class SealPlanner:
         if ledger is None:
             return None
         if self._options.reseal is None:
-            self._check_is_left(path, ledger)
+            self._check_no_copy(path, ledger)
         if ledger.place != path:
             raise CheckError(
                 f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}",
@@ -336,13 +336,13 @@ class SealPlanner:
             return LedgerPlan(
                 path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other
             )
-        with _told_of(path):
+        with _naming_artifact(path):
             after = self._after(choice)
             record = deletion_record(ledger, ts=after.ts, gen=after.gen_of(ledger))
         records = (*ledger.records, record)
         return LedgerPlan(path, ledger.head, records, Action.DELETED, (len(ledger.records),))
 
-    def _cosigned(
+    def _plan_cosigning(
         self, path: bytes, content: SealedContent, ledger: Ledger | None
     ) -> LedgerPlan | None:
         if ledger is None:
@@ -364,7 +364,7 @@ class SealPlanner:
     def _is_adopted(self, path: bytes) -> bool:
         return path in self._files.adopted
 
-    def _countersigned(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
+    def _plan_countersigning(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
         """Yield plans for ledgers with records that will count once a currently trusted key
         signs them.
         """
@@ -372,10 +372,10 @@ class SealPlanner:
         for path, staged in self._files.choose_ledgers(paths).items():
             ledger = self._files.ledger(path) or staged
             # The violations are those of the staged ledger: an adopted one may have mended them.
-            wrong = before.wrong_signature(path, staged) if before.is_signed else None
-            if wrong is not None:
+            violation = before.wrong_signature(path, staged) if before.is_signed else None
+            if violation is not None:
                 raise TrustError(
-                    f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
+                    f"{shown_path(path)}: {violation.kind}: {violation.message}",
                     hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} "
                     "continues without it",
                 )
@@ -390,9 +390,9 @@ class SealPlanner:
 
     # Ledgers that move, and that begin.
 
-    def _take_along(self, contents: Mapping[bytes, SealedContent]) -> dict[bytes, bytes]:
-        """Return artifacts that were moved without their ledgers, with the path of each ledger's
-        artifact.
+    def _find_moved(self, contents: Mapping[bytes, SealedContent]) -> dict[bytes, bytes]:
+        """Return the new paths of artifacts that were moved without their ledgers, each with its
+        old path.
 
         Raises CheckError if this is ambiguous.
         """
@@ -405,36 +405,36 @@ class SealPlanner:
         ]
         if not new:
             return {}
-        left = {
+        orphaned = {
             path: ledger
-            for path, ledger in self._files.standing.items()
+            for path, ledger in self._files.ledgers.items()
             if ledger.place == path
             and path != SIGNERS_PATH
             and not lets_go(ledger)
             and self._files.is_gone(path)
         }
         candidates = {
-            path: [one for one in left if contents[path].is_sealed_by(left[one].last)]
+            path: [place for place in orphaned if contents[path].is_sealed_by(orphaned[place].last)]
             for path in new
         }
-        taken = {path: some[0] for path, some in candidates.items() if some}
-        for path, some in candidates.items():
-            if len(some) > 1:
-                names = " and ".join(shown_path(one + LEDGER_SUFFIX) for one in some)
+        moved = {path: ledgers[0] for path, ledgers in candidates.items() if ledgers}
+        for path, ledgers in candidates.items():
+            if len(ledgers) > 1:
+                names = " and ".join(shown_path(place + LEDGER_SUFFIX) for place in ledgers)
                 raise CheckError(
                     f"{shown_path(path)}: it may have been moved with any of the ledgers {names}",
-                    hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
+                    hint=f"git mv -- {self._files.quoted(ledgers[0] + LEDGER_SUFFIX)} "
                     f"{self._files.quoted(path + LEDGER_SUFFIX)} chooses the first",
                 )
-            same = [other for other, others in candidates.items() if others == some and some]
+            same = [other for other, others in candidates.items() if others == ledgers and ledgers]
             if len(same) > 1:
                 names = " and ".join(map(shown_path, same))
                 raise CheckError(
-                    f"{shown_path(some[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
-                    hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
+                    f"{shown_path(ledgers[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
+                    hint=f"git mv -- {self._files.quoted(ledgers[0] + LEDGER_SUFFIX)} "
                     f"{self._files.quoted(path + LEDGER_SUFFIX)} gives it to that file",
                 )
-        return taken
+        return moved
 
     def _check_move(self, path: bytes, ledger: Ledger) -> None:
         """Raise CheckError if a ledger can't move here."""
@@ -444,14 +444,14 @@ class SealPlanner:
                 "signers file can't be moved",
                 hint="move both back with git mv",
             )
-        self._check_is_left(path, ledger)
-        standing = self._files.standing
-        for before in self._at_parents(path):
+        self._check_no_copy(path, ledger)
+        ledgers = self._files.ledgers
+        for previous in self._at_parents(path):
             if (
-                before.place == path
-                and not lets_go(before)
-                and not extends(ledger, before)
-                and not any(extends(other, before) for other in standing.values())
+                previous.place == path
+                and not lets_go(previous)
+                and not extends(ledger, previous)
+                and not any(extends(other, previous) for other in ledgers.values())
             ):
                 name = self._files.quoted(path + LEDGER_SUFFIX)
                 raise CheckError(
@@ -460,13 +460,13 @@ class SealPlanner:
                     f"{self._files.quoted(path)}",
                 )
 
-    def _check_is_left(self, path: bytes, ledger: Ledger) -> None:
+    def _check_no_copy(self, path: bytes, ledger: Ledger) -> None:
         """Raise CheckError if another place has the same ledger."""
-        for other, there in self._files.standing.items():
-            if other in (path, self._taken.get(path)) or there.head != ledger.head:
+        for other, copy in self._files.ledgers.items():
+            if other in (path, self._moved.get(path)) or copy.head != ledger.head:
                 continue
             # One is a prefix of the other: a copy, which would fork as soon as either continues.
-            if shared(there, ledger) == min(len(there.records), len(ledger.records)):
+            if shared(copy, ledger) == min(len(copy.records), len(ledger.records)):
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
                     hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} "
@@ -475,8 +475,8 @@ class SealPlanner:
 
     def _check_begins(self, path: bytes, chosen: Sequence[bytes]) -> None:
         """Raise CheckError if a ledger that was moved away still counts at this path."""
-        moved = set(self._taken.values())
-        for other, ledger in self._files.standing.items():
+        moved = set(self._moved.values())
+        for other, ledger in self._files.ledgers.items():
             if ledger.place == path != other and other not in chosen and other not in moved:
                 raise CheckError(
                     f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, but "

@@ -1,9 +1,9 @@
 """What a seal covers, and which ledger it continues.
 
-`docs/spec/trust.md`, section "Artifacts": a filtered file counts by its text, every other file by
-the opaque text of its bytes, whatever they begin with. A ledger that is in no tree any more has to
-be continued all the same, so the trust state before the commit decides what is kept, not only the
-trees of its parents.
+`docs/spec/trust.md`, section "Artifacts": the seal of a filtered file covers its text, that of any
+other file the opaque text of its bytes, whatever they begin with. Even a ledger that is in no tree
+any more has to be continued, so the trust state before the commit decides what is kept, not only
+the trees of its parents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Choice:
     """The ledger that continues at a path; None if a new one begins.
 
     `joined` are ledgers that have to be joined with it by another record, later than each, whatever
-    the content is. `is_here` says that the ledger that stands at the path stays.
+    the content is. `is_here` says that the ledger at the path stays there.
     """
 
     ledger: Ledger | None
@@ -123,11 +123,13 @@ class Before:
         """
         first = unaccepted(self._state, ledger, signed).start
         gens = {record.meta.gen for record in ledger.records[:first]}
-        for one in self._violations:
-            if one.path != path:
+        for violation in self._violations:
+            if violation.path != path:
                 continue
-            if one.kind == "bad-signature" or (one.kind == "untrusted-signer" and one.gen in gens):
-                return one
+            if violation.kind == "bad-signature" or (
+                violation.kind == "untrusted-signer" and violation.gen in gens
+            ):
+                return violation
         return None
 
     # Ledgers.
@@ -141,49 +143,59 @@ class Before:
     def choose(
         self,
         path: bytes,
-        here: Ledger | None,
+        current: Ledger | None,
         sides: Sequence[Ledger],
-        standing: Mapping[bytes, Ledger],
+        ledgers: Mapping[bytes, Ledger],
         repo_id: bytes,
     ) -> Choice:
         """Return the ledger whose records are kept at a path.
 
-        `here` is the ledger that stands there. If several may continue, the one that the first of
-        `sides` belongs to is chosen. `standing` are all ledgers here, by artifact. Raises
-        CheckError if none can continue.
+        `current` is the ledger at the path. If several may continue, the one that the first of
+        `sides` belongs to is chosen. `ledgers` are all ledgers here, by artifact. Raises CheckError
+        if none can continue.
         """
-        lines = {line_of(one) for one in (*sides, *((here,) if here is not None else ()))}
-        lines |= {
-            name for name, some in self._open.items() if any(one.place == path for one in some)
+        lines = {
+            line_of(chosen) for chosen in (*sides, *((current,) if current is not None else ()))
         }
-        free = [
-            one
+        lines |= {
+            name
+            for name, some in self._open.items()
+            if any(chosen.place == path for chosen in some)
+        }
+        unclaimed = [
+            chosen
             for name in sorted(lines, key=lambda line: (line[0].repo, line[0].path, line[1]))
-            for one in self._open.get(name, ())
-            if self._holder(one, standing) in (None, path)
+            for chosen in self._open.get(name, ())
+            if self._holder(chosen, ledgers) in (None, path)
         ]
-        away = [one for one in free if one.place != path and not lets_go(one)]
-        mine = [one for one in free if one.place == path and not lets_go(one)]
-        deleted = [one for one in free if one.place == path and lets_go(one)]
-        is_here = here is not None and self._is_settled(path, here, [*away, *mine])
+        elsewhere = [chosen for chosen in unclaimed if chosen.place != path and not lets_go(chosen)]
+        at_path = [chosen for chosen in unclaimed if chosen.place == path and not lets_go(chosen)]
+        deleted = [chosen for chosen in unclaimed if chosen.place == path and lets_go(chosen)]
+        is_here = current is not None and self._is_settled(path, current, [*elsewhere, *at_path])
         if is_here:
-            return Choice(here, is_here=True)
-        if here is not None and any(line_of(one) == line_of(here) for one in away):
-            away = [one for one in away if line_of(one) == line_of(here)]
+            return Choice(current, is_here=True)
+        if current is not None and any(line_of(chosen) == line_of(current) for chosen in elsewhere):
+            elsewhere = [chosen for chosen in elsewhere if line_of(chosen) == line_of(current)]
         # A ledger that comes from elsewhere only joins others of its own line.
-        if away and all(line_of(one) == line_of(away[0]) for one in (*away, *mine)):
-            one = self._only_one(path, away)
-        elif mine or deleted:
-            one = _preferred(mine or deleted, sides)
+        if elsewhere and all(
+            line_of(chosen) == line_of(elsewhere[0]) for chosen in (*elsewhere, *at_path)
+        ):
+            chosen = self._only_one(path, elsewhere)
+        elif at_path or deleted:
+            chosen = _preferred(at_path or deleted, sides)
         else:
-            begins = here is not None and self._begins_here(path, here, repo_id)
-            return Choice(here if begins else None, is_here=begins)
-        others = {*mine, *(self._other_signers(one) if path == SIGNERS_PATH else ())} - {one}
+            begins = current is not None and self._begins_here(path, current, repo_id)
+            return Choice(current if begins else None, is_here=begins)
+        others = {*at_path, *(self._other_signers(chosen) if path == SIGNERS_PATH else ())} - {
+            chosen
+        }
         # Content older than a sealed deletion must not come back by itself.
         others |= {
-            gone for gone in deleted if not extends(one, gone) and not is_later(one.last, gone)
+            gone
+            for gone in deleted
+            if not extends(chosen, gone) and not is_later(chosen.last, gone)
         }
-        return Choice(one, tuple(others))
+        return Choice(chosen, tuple(others))
 
     def deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
         """Return the sealed deletions at a path that a ledger's next record there has to be
@@ -196,10 +208,10 @@ class Before:
             if one.place == path and lets_go(one) and not (ledger and extends(ledger, one))
         )
 
-    def _is_settled(self, path: bytes, here: Ledger, others: Sequence[Ledger]) -> bool:
+    def _is_settled(self, path: bytes, current: Ledger, others: Sequence[Ledger]) -> bool:
         """Tell whether the ledger at the path is valid and continues all others."""
         return not any(one.path == path for one in self._violations) and all(
-            extends(here, one) or one not in self._still_open for one in others
+            extends(current, one) or one not in self._still_open for one in others
         )
 
     def _other_signers(self, ledger: Ledger) -> Iterator[Ledger]:
@@ -211,31 +223,31 @@ class Before:
             if signers.ledger is not None and not extends(ledger, signers.ledger):
                 yield signers.ledger
 
-    def _holder(self, ledger: Ledger, standing: Mapping[bytes, Ledger]) -> bytes | None:
+    def _holder(self, ledger: Ledger, ledgers: Mapping[bytes, Ledger]) -> bytes | None:
         """Return the path at which an open ledger continues already; None if it does not."""
-        own = standing.get(ledger.place)
+        own = ledgers.get(ledger.place)
         if own is not None and extends(own, ledger):
             return ledger.place
-        holders = [path for path, other in standing.items() if extends(other, ledger)]
-        holders.sort(key=lambda path: (standing[path].place != path, path))
+        holders = [path for path, other in ledgers.items() if extends(other, ledger)]
+        holders.sort(key=lambda path: (ledgers[path].place != path, path))
         return holders[0] if holders else None
 
-    def _only_one(self, path: bytes, away: Sequence[Ledger]) -> Ledger:
-        """Return the ledger that moves here; those that stand here are joined with it."""
-        if len(away) > 1:
-            places = " and ".join(sorted(shown_path(one.place) for one in away))
+    def _only_one(self, path: bytes, elsewhere: Sequence[Ledger]) -> Ledger:
+        """Return the ledger that moves here; raises CheckError if there are several."""
+        if len(elsewhere) > 1:
+            places = " and ".join(sorted(shown_path(one.place) for one in elsewhere))
             raise CheckError(
                 f"{shown_path(path)}: its ledger was continued at {places}",
                 hint="git mv it and its ledger to one of these, seal that, and then move it here",
             )
-        return away[0]
+        return elsewhere[0]
 
-    def _begins_here(self, path: bytes, here: Ledger, repo_id: bytes) -> bool:
+    def _begins_here(self, path: bytes, ledger: Ledger, repo_id: bytes) -> bool:
         """Tell whether a ledger that is not known yet belongs to this path."""
         return (
-            line_of(here) not in self._state.lines
-            and here.place == path
-            and here.head.repo in (repo_id, NO_REPO)
+            line_of(ledger) not in self._state.lines
+            and ledger.place == path
+            and ledger.head.repo in (repo_id, NO_REPO)
         )
 
 

@@ -103,12 +103,12 @@ def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersRep
                 raise CheckError(f'the key is already in {PATH}, for "{signer.principal}"')
         signer = Signer(principal, public.key, checked_comment(public.comment))
         changed = file.with_signer(signer, PATH)
-        there, threshold = len(changed.signers.principals), changed.signers.threshold
-        if there < threshold:
+        count, threshold = len(changed.signers.principals), changed.signers.threshold
+        if count < threshold:
             raise CheckError(
-                f"with {counted(there, 'principal')} and a threshold of {threshold}, no change "
+                f"with {counted(count, 'principal')} and a threshold of {threshold}, no change "
                 f"of the file would ever count",
-                hint=f"wtxtgit signers threshold {there}; raise it when the others are added",
+                hint=f"wtxtgit signers threshold {count}; raise it when the others are added",
             )
         _write(repo, changed)
         return _report((signer,), changed.signers.threshold, changed=True)
@@ -122,25 +122,25 @@ def remove(repo: Repository, which: str) -> SignersReport:
     """
     with turn(repo):
         file = _read(repo)
-        every = file.signers.signers
-        keys = [signer for signer in every if keyid(signer.public_key) == which]
-        meant = [
-            {signer.public_key for signer in every if signer.principal == which},
-            {signer.public_key for signer in every if fingerprint(signer.public_key) == which},
+        signers = file.signers.signers
+        keys = [signer for signer in signers if keyid(signer.public_key) == which]
+        candidates = [
+            {signer.public_key for signer in signers if signer.principal == which},
+            {signer.public_key for signer in signers if fingerprint(signer.public_key) == which},
             # A keyid is a short hash: keys can be crafted that share one.
             *({signer.public_key} for signer in keys),
         ]
-        meant = [found for found in meant if found]
-        if not meant:
+        candidates = [keys_meant for keys_meant in candidates if keys_meant]
+        if not candidates:
             raise UsageError(
                 f'no signer "{which}" in {PATH}', hint="wtxtgit signers list lists them"
             )
-        if any(found != meant[0] for found in meant):
+        if any(keys_meant != candidates[0] for keys_meant in candidates):
             raise UsageError(
                 f'"{which}" may mean several signers',
                 hint="a fingerprint, SHA256:..., names one key",
             )
-        changed = file.without(meant[0], PATH)
+        changed = file.without(candidates[0], PATH)
         left, threshold = len(changed.signers.principals), changed.signers.threshold
         if not left:
             raise CheckError("no signer would remain", hint="add another signer first")
@@ -151,7 +151,7 @@ def remove(repo: Repository, which: str) -> SignersReport:
                 hint=f"add another signer first, or lower it: wtxtgit signers threshold {left}",
             )
         _write(repo, changed)
-        removed = tuple(signer for signer in every if signer.public_key in meant[0])
+        removed = tuple(signer for signer in signers if signer.public_key in candidates[0])
         return replace(_report(removed, threshold, changed=True), consequence=REVOCATION)
 
 
@@ -170,21 +170,21 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
                 else "with 1, every signer can change the file alone",
             )
         file, is_read = _read_but_threshold(repo)
-        there = len(file.signers.principals)
+        count = len(file.signers.principals)
         # Before the first signer is added the threshold has to be one, so it may be lowered to
         # that.
         is_first = threshold == 1 < file.signers.threshold
-        if threshold > there and not is_first:
+        if threshold > count and not is_first:
             raise CheckError(
-                f"a threshold of {threshold} needs as many principals, but {PATH} has {there}",
+                f"a threshold of {threshold} needs as many principals, but {PATH} has {count}",
                 hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one principal "
                 "count once",
             )
-        every = file.signers.signers
+        signers = file.signers.signers
         if is_read and threshold == file.signers.threshold:
-            return _report(every, threshold)
+            return _report(signers, threshold)
         _write(repo, file.with_threshold(threshold, PATH))
-        return _report(every, threshold, changed=True)
+        return _report(signers, threshold, changed=True)
 
 
 def _report(signers: tuple[Signer, ...], threshold: int, *, changed: bool = False) -> SignersReport:

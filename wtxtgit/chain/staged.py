@@ -1,8 +1,8 @@
 """Judging the index as the audit will judge the commit made of it.
 
-A hook is not told that a commit is an amend. It is taken for one if a ledger does not continue
-HEAD's but continues that of HEAD's parents with a record that they lack; an older ledger that came
-back has no such record.
+Git does not tell a hook that a commit is an amend. It is judged as one if a ledger does not
+continue HEAD's, but continues that of HEAD's parents with a record that they lack; an older ledger
+that came back has no such record.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # what opens age files takes long to load
     from wtxtgit.checkpoint.encrypted import EncryptedTexts
     from wtxtgit.trust.age.identities import AgeIdentity
 
-_OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
+_LOSSES = frozenset({"ledger-rewritten", "ledger-removed"})
 """The kinds of findings about ledgers that lost something."""
 
 
@@ -127,7 +127,7 @@ class _CheckWork:
 
     def __post_init__(self) -> None:
         self._facts: dict[str, ArtifactFacts] = {}
-        self._of_texts: Mapping[str, ArtifactFacts] = {}
+        self._text_facts: Mapping[str, ArtifactFacts] = {}
         self._tree = self._walk.reader.tree(self._staged.snapshot)
 
     def report(self, notes: Sequence[str]) -> CheckReport:
@@ -189,43 +189,43 @@ class _CheckWork:
         """Judge against the parents, or as an amend if it looks like one."""
         parents = self._staged.parents
         judged = self._against(parents)
-        rewritten = {one.path for one in judged.findings if one.kind in _OF_ORDER}
+        rewritten = {one.path for one in judged.findings if one.kind in _LOSSES}
         head = history.head(self._repo) if rewritten and len(parents) == 1 else None
         if head is None or head.oid == self._walk.root:
             return judged
         if head.oid in history.shallow_boundary(self._repo):
             return judged
         earlier = head.parents
-        amended = {path for path in rewritten if self._goes_on(path, earlier)}
+        amended = {path for path in rewritten if self._has_new_record(path, earlier)}
         if not amended:
             return judged
-        instead = self._against(earlier)
+        as_amend = self._against(earlier)
         if SIGNERS_PATH in amended:
             # Then other signers are trusted, which concerns every path.
-            return instead
-        kept = [finding for finding in judged.findings if finding.path not in amended]
-        taken = [finding for finding in instead.findings if finding.path in amended]
-        return _ParentFindings((*kept, *taken), judged.after, judged.paths)
+            return as_amend
+        own = [finding for finding in judged.findings if finding.path not in amended]
+        amend_findings = [finding for finding in as_amend.findings if finding.path in amended]
+        return _ParentFindings((*own, *amend_findings), judged.after, judged.paths)
 
-    def _goes_on(self, path: bytes, earlier: Sequence[str]) -> bool:
+    def _has_new_record(self, path: bytes, earlier: Sequence[str]) -> bool:
         """Tell whether a ledger has a record that none of these commits has."""
         ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
         if ledger is None:
             return False
-        known = {
+        earlier_records = {
             record.merkle_this
             for oid in earlier
             for other in self._walk.tree(oid).ledgers.values()
             if other.head == ledger.head
             for record in other.records
         }
-        return any(record.merkle_this not in known for record in ledger.records)
+        return any(record.merkle_this not in earlier_records for record in ledger.records)
 
     def _against(self, parents: Sequence[str]) -> _ParentFindings:
         """Judge all that is staged, since an audit will judge the whole tree of the commit.
 
-        While nobody is trusted, what is unchanged from HEAD is skipped, unless everything is asked
-        for.
+        While nobody is trusted, files that are the same as in HEAD are skipped, unless everything
+        is to be judged.
         """
         walk, snapshot = self._walk, self._staged.snapshot
         state, violations = step(self._tree, walk.before(parents), signed)
@@ -255,29 +255,29 @@ class _CheckWork:
 
     def _find_facts(self, files: JudgedFiles) -> dict[str, ArtifactFacts]:
         opaque = files.unfiltered
-        wanted = {
+        missing = {
             oid: None
             for oid in files.blobs.values()
             if oid not in self._facts or (oid in opaque and self._facts[oid].opaque is None)
         }
-        self._facts |= self._facts_of.of(wanted, self._progress, opaque=opaque)
+        self._facts |= self._facts_of.of(missing, self._progress, opaque=opaque)
         return self._facts
 
     def _judge_texts(self, after: TrustFacts) -> Iterator[Finding]:
         """Verify native texts, each with the WSUM beside it."""
         texts = [entry for entry in self._staged.texts if not is_encrypted(entry.path)]
         facts = self._facts_of.of((entry.oid for entry in texts), self._progress)
-        self._of_texts = facts
+        self._text_facts = facts
         for entry in texts:
-            known = facts[entry.oid]
+            text_facts = facts[entry.oid]
             if (wsum := self._wsum(entry.path)) is not None:
-                known = with_wsum(known, wsum, is_filtered=False)
-            if not known.is_text:
+                text_facts = with_wsum(text_facts, wsum, is_filtered=False)
+            if not text_facts.is_text:
                 yield Finding("", entry.path, "corrupt-text", "this is not a WTXT text")
-            elif known.fault is not None and not known.lacks_payload:
-                yield Finding("", entry.path, "corrupt-text", known.fault)
+            elif text_facts.fault is not None and not text_facts.lacks_payload:
+                yield Finding("", entry.path, "corrupt-text", text_facts.fault)
             else:
-                yield from judge.judge_sign_line("", entry.path, known, after)
+                yield from judge.judge_sign_line("", entry.path, text_facts, after)
 
     def _notes(self) -> Iterator[str]:
         """Yield notes about files that are staged without what belongs to them, but break no
@@ -312,29 +312,29 @@ class _CheckWork:
                 severity = Severity.ERROR if size > limit else Severity.WARNING
                 yield Finding("", path, LARGE_BLOB, message, severity)
 
-    def _judge_unfiltered(self, found: Container[bytes]) -> Iterator[Finding]:
+    def _judge_unfiltered(self, reported: Container[bytes]) -> Iterator[Finding]:
         """Yield warnings for texts that went through the filter in a parent, but no longer do.
 
         The file was renamed, or its pattern removed; a checkout now leaves the text.
         """
-        before: set[str] = set()
-        lost: set[bytes] = set()
+        parent_blobs: set[str] = set()
+        unfiltered: set[bytes] = set()
         filtered = self._staged.snapshot.filtered
         for parent in self._staged.parents:
             files = self._walk.snapshot(parent)
-            before.update(files.entries[path].oid for path in files.filtered)
-            lost |= files.filtered - filtered
-        if not lost:
+            parent_blobs.update(files.entries[path].oid for path in files.filtered)
+            unfiltered |= files.filtered - filtered
+        if not unfiltered:
             return
-        lost |= index.staged_paths(self._repo)
+        unfiltered |= index.staged_paths(self._repo)
         texts = {
             path: entry.oid
             for path, entry in self._staged.entries.items()
-            if entry.oid in before
+            if entry.oid in parent_blobs
             and entry.is_file
-            and path in lost
+            and path in unfiltered
             and path not in filtered
-            and path not in found
+            and path not in reported
             and not path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX))
         }
         heads = blob_heads(self._repo, texts.values()) if texts else {}
@@ -364,21 +364,21 @@ class _CheckWork:
     def _sizes(self, paths: Sequence[bytes]) -> dict[bytes, int]:
         entries = [entry for path in paths if (entry := self._staged.entries.get(path))]
         files = {entry.path: entry.oid for entry in entries if entry.is_file}
-        known = blob_sizes(self._repo, files.values())
-        return {path: known[oid] for path, oid in files.items()}
+        size_of = blob_sizes(self._repo, files.values())
+        return {path: size_of[oid] for path, oid in files.items()}
 
     def _lacks_payload(self, path: bytes) -> bool:
         entry = self._staged.entries.get(path)
         if entry is None:
             return False
-        facts = self._facts.get(entry.oid) or self._of_texts.get(entry.oid)
+        facts = self._facts.get(entry.oid) or self._text_facts.get(entry.oid)
         return facts is not None and facts.lacks_payload
 
     def _file(
         self,
         path: bytes,
         after: TrustFacts,
-        mine: Sequence[Finding],
+        findings: Sequence[Finding],
         size: int | None,
         *,
         has_content: bool,
@@ -391,15 +391,17 @@ class _CheckWork:
             valid = signed(ledger, len(ledger.records) - 1, after.trusted).valid
             principals = self._walk.reader.principals
             signers = tuple(sorted(principals.get(key, key.hex()) for key in valid))
-        if mine:
-            worst = min(mine, key=lambda finding: finding.severity is not Severity.ERROR)
+        if findings:
+            worst = min(findings, key=lambda finding: finding.severity is not Severity.ERROR)
             state = f"{worst.kind}: {worst.message}"
         elif gen is None:
             state = "verified" if has_content else "its data is not here"
         else:
-            by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
+            signed_by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
             is_there = path in self._staged.entries
-            state = f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {by}"
+            state = (
+                f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {signed_by}"
+            )
         return CheckedFile(path, state, size, gen, signers)
 
 

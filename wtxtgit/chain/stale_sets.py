@@ -1,4 +1,4 @@
-"""Sets in the index whose list of files has other hashes than the files, which changed alone.
+"""Finds sets in the index whose files changed without the file that lists their hashes.
 
 Merges cause that: they see one file at a time, and can't change others.
 """
@@ -33,27 +33,27 @@ def stale_sets(
     """
     folders = {above for path in changed for above in _above(path)}
     # Many entries may be the same blob, which is read once.
-    alike: dict[str, list[bytes]] = {}
+    paths_by_oid: dict[str, list[bytes]] = {}
     for path in indexes:
         if entries[path].is_file and posixpath.dirname(path) in folders:
-            alike.setdefault(entries[path].oid, []).append(path)
-    known: dict[str, tuple[int, bytes]] = {}
-    found: dict[bytes, str] = {}
-    for oid, paths in alike.items():
+            paths_by_oid.setdefault(entries[path].oid, []).append(path)
+    digests: dict[str, tuple[int, bytes]] = {}
+    messages: dict[bytes, str] = {}
+    for oid, paths in paths_by_oid.items():
         listed = _listed(repo, oid)
         for path in paths:
-            wanted = []
+            listed_blobs = []
             for one in listed:
                 file = posixpath.join(posixpath.dirname(path), os.fsencode(one.path))
                 if file in entries and (path in changed or file in changed):
-                    wanted.append((one, entries[file].oid))
-            stale = _stale(wanted, entry_members(repo, entries.get, path), known)
+                    listed_blobs.append((one, entries[file].oid))
+            stale = _stale(listed_blobs, entry_members(repo, entries.get, path), digests)
             if stale is not None:
-                found[path] = (
+                messages[path] = (
                     f"the size or hash that it lists for {shown(stale)} does not match the staged "
                     "file"
                 )
-    yield from sorted(found.items())
+    yield from sorted(messages.items())
 
 
 def _listed(repo: Repository, oid: str) -> Sequence[ListedFile]:
@@ -64,10 +64,10 @@ def _listed(repo: Repository, oid: str) -> Sequence[ListedFile]:
     content = blob(repo, oid)
     try:
         data = as_checked_out(oid, content, None, payload=payload_in(repo, content)).data
-        known = registry.listed_by(data)
-        if known is None or known.reseal_set is None:
+        format_ = registry.listed_by(data)
+        if format_ is None or format_.reseal_set is None:
             return ()
-        return known.reseal_set().listed_files(data, _unopened)
+        return format_.reseal_set().listed_files(data, _unopened)
     except WtxtgitError:
         return ()
 
@@ -77,22 +77,22 @@ def _unopened(path: str) -> ByteView:
 
 
 def _stale(
-    wanted: Iterable[tuple[ListedFile, str]],
+    listed_blobs: Iterable[tuple[ListedFile, str]],
     open_member: OpenMember,
-    known: dict[str, tuple[int, bytes]],
+    digests: dict[str, tuple[int, bytes]],
 ) -> str | None:
     """Return the path of the first file that differs from what the index lists; None if none does.
 
-    `known` has the sizes and hashes of blobs that were read before, by blob id.
+    `digests` has the sizes and hashes of blobs that were read before, by blob id.
     """
-    for listed, oid in wanted:
-        if oid not in known:
+    for listed, oid in listed_blobs:
+        if oid not in digests:
             try:
                 data = open_member(listed.path)
             except WtxtgitError:
                 return None
-            known[oid] = len(data), hashed(sha256(), pieces(data)).digest()
-        size, digest = known[oid]
+            digests[oid] = len(data), hashed(sha256(), pieces(data)).digest()
+        size, digest = digests[oid]
         if listed.size not in (None, size) or listed.sha256 not in (None, digest):
             return listed.path
     return None

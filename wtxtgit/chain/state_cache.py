@@ -1,4 +1,4 @@
-"""Cached states of commits that hooks have walked to, so that the next hook need not walk again.
+"""A cache of the states of commits, so that a hook need not walk where an earlier one has.
 
 A state is a function of the trust root, the commit and the program's version, so it can be reused
 whenever these are the same. It is no verdict: what is about to be committed or pushed is judged
@@ -119,9 +119,9 @@ def _formatted(state: TrustState, snapshot: CommitFiles, reader: ChainReader) ->
 
 
 def _format_ledger(
-    ledger: Ledger, there: Iterable[tuple[bytes, Ledger]], snapshot: CommitFiles
+    ledger: Ledger, candidates: Iterable[tuple[bytes, Ledger]], snapshot: CommitFiles
 ) -> list[object]:
-    for path, other in there:
+    for path, other in candidates:
         if len(other.records) >= len(ledger.records) and cut(other, len(ledger.records)) == ledger:
             oid = snapshot.entries[path].oid
             return [path.decode("latin-1"), oid, len(ledger.records)]
@@ -162,12 +162,12 @@ def _parsed(value: bytes, reader: ChainReader) -> TrustState | None:
         return None
 
 
-def _parse_ledger(spelled: list[Any], reader: ChainReader) -> Ledger:
-    if len(spelled) == 1:
-        report = text.read(spelled[0].encode("ascii"))
+def _parse_ledger(fields: list[Any], reader: ChainReader) -> Ledger:
+    if len(fields) == 1:
+        report = text.read(fields[0].encode("ascii"))
         length = None
     else:
-        path, oid, length = spelled
+        path, oid, length = fields
         at_path = reader.ledger(path.encode("latin-1"), oid)
         if at_path is None:
             raise ValueError(oid)
@@ -177,11 +177,11 @@ def _parse_ledger(spelled: list[Any], reader: ChainReader) -> Ledger:
     return report.ledger if length is None else cut(report.ledger, length)
 
 
-def _parse_signers(spelled: list[Any], ledgers: list[Ledger]) -> SignersState:
-    about, number = spelled
+def _parse_signers(fields: list[Any], ledgers: list[Ledger]) -> SignersState:
+    content, number = fields
     file = None
-    if about is not None:
-        principals, threshold, sha256_all = about
+    if content is not None:
+        principals, threshold, sha256_all = content
         keys = frozenset((bytes.fromhex(key), str(who)) for key, who in principals)
         file = SignersContent(keys, int(threshold), bytes.fromhex(sha256_all))
     return SignersState(file, None if number is None else ledgers[number])

@@ -46,8 +46,8 @@ class BadRoot(TrustError):
 class Walk:
     """Commits from the trust root on, with the states after those that are asked for.
 
-    `start` is the state of everything that the trust root reaches, and of histories that begin
-    beside it.
+    `start` is the state of all commits that the trust root reaches, and the first state of
+    histories that begin independently of it.
     """
 
     repo: Repository
@@ -67,7 +67,7 @@ class Walk:
     _states: dict[str, TrustState] = field(default_factory=dict)
     _standings: dict[str, TrustFacts] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
-    _known: frozenset[str] = frozenset()
+    _cached: frozenset[str] = frozenset()
     """The commits whose states came from the cache; the walk starts after them."""
 
     def __post_init__(self) -> None:
@@ -100,9 +100,9 @@ class Walk:
         """Walk to commits, given by object id, from a trust root: a revision or a signers file.
 
         If the states in `kept` suffice the walk starts from them; earlier commits are then not in
-        `commits`. Commits that are to be judged are never skipped: `judged_before` reach those that
-        may be, by default all tips. `visit` is called with each commit when the walk is there,
-        while its files are in memory; by then all `commits` are known. Raises BadRoot,
+        `commits`. Commits that are to be judged are never skipped: only those that `judged_before`
+        reach may be, by default all. `visit` is called with each commit while its files are in
+        memory; by then all `commits` are known. Raises BadRoot,
         EnvironmentFailure for a revision that names nothing, and KeyFileError for an unreadable
         file.
         """
@@ -111,7 +111,7 @@ class Walk:
         elif tips:
             self._start_at_first_use(tips[0])
         bases = tips if judged_before is None else judged_before
-        if kept is None or self.root is None or not self._go_on_from(kept, bases, tips, visit):
+        if kept is None or self.root is None or not self._continue_from(kept, bases, tips, visit):
             self._advance(self.graph.listed(tips), set(tips), visit)
         if kept is not None and self.root is not None:
             for tip in tips:
@@ -130,7 +130,7 @@ class Walk:
         """Return the state after a commit."""
         state = self._states.get(oid)
         if state is None:
-            if oid not in self.commits and not self._known:
+            if oid not in self.commits and not self._cached:
                 return self.start
             # The commit was skipped, or its state was dropped.
             self._advance(self.graph.listed([oid]), {oid})
@@ -221,7 +221,7 @@ class Walk:
                 # file.
                 hint = f"to name a signers file, write ./{root}"
                 raise EnvironmentFailure(error.message, hint=hint) from None
-            self.start = self._of_file(Path(root))
+            self.start = self._file_state(Path(root))
             return
         graph = CommitGraph(self.repo, pinned, tips)
         if not any(graph.reaches_base(tip) for tip in tips):
@@ -235,23 +235,23 @@ class Walk:
         top = self.repo.top
         return top is not None and file.resolve().is_relative_to(top.resolve())
 
-    def _of_file(self, file: Path) -> TrustState:
+    def _file_state(self, file: Path) -> TrustState:
         """Return the state before the first commit, from a signers file and its ledger, if any."""
         content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
         signers, fault = self.reader.parse_signers(content)
         if signers is None or not signers.keys:
             raise BadRoot(f"{shown(file)}: {fault or 'it names no signer'}")
-        beside = file.with_name(file.name + os.fsdecode(LEDGER_SUFFIX))
-        if not beside.is_file():
+        ledger_file = file.with_name(file.name + os.fsdecode(LEDGER_SUFFIX))
+        if not ledger_file.is_file():
             return start(SignersState(signers, is_fixed=True), Tree())
-        report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
+        report = ledger_text.read(read_small(ledger_file, ledger_text.MAX_SIZE, "a ledger"))
         if report.ledger is None or report.problems:
-            raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
+            raise BadRoot(f"{shown(ledger_file)}: {report.problems[0]}")
         # The signers file may be anywhere, but its ledger has to be that of .wtxt/signers.
         if report.ledger.place != SIGNERS_PATH:
-            raise BadRoot(f"{shown(beside)}: the ledger of another file")
+            raise BadRoot(f"{shown(ledger_file)}: the ledger of another file")
         if report.ledger.last.sha256_all != signers.sha256_all:
-            raise BadRoot(f"{shown(beside)}: its last record does not match these signers")
+            raise BadRoot(f"{shown(ledger_file)}: its last record does not match these signers")
         return start(SignersState(signers, report.ledger), Tree())
 
     def _start_at_first_use(self, tip: str) -> None:
@@ -274,7 +274,7 @@ class Walk:
 
     # Walking forward.
 
-    def _go_on_from(
+    def _continue_from(
         self,
         kept: KeptStates,
         bases: Sequence[str],
@@ -283,18 +283,18 @@ class Walk:
     ) -> bool:
         """Walk from commits whose states are cached; returns whether that was possible."""
         root = self.root or ""
-        near = [commit.oid for commit in self.graph.listed(bases)[-_NEAR:]]
+        recent = [commit.oid for commit in self.graph.listed(bases)[-_NEAR:]]
         # Cached states are those of commits without violations, from this very root. Only near the
         # tips: hooks run on every commit, and mostly need the state of the one before.
-        states = kept.get(root, near, self.reader)
-        left = self.graph.listed(tips, states)
-        known = {*states, root, *(commit.oid for commit in left)}
-        if not states or any(parent not in known for c in left for parent in c.parents):
+        states = kept.get(root, recent, self.reader)
+        remaining = self.graph.listed(tips, states)
+        reachable = {*states, root, *(commit.oid for commit in remaining)}
+        if not states or any(parent not in reachable for c in remaining for parent in c.parents):
             return False
         self._states |= states
         self._standings |= {oid: state.standing for oid, state in states.items()}
-        self._known = frozenset(states)
-        self._advance(left, set(tips), visit)
+        self._cached = frozenset(states)
+        self._advance(remaining, set(tips), visit)
         return True
 
     def _advance(
@@ -318,14 +318,13 @@ class Walk:
             # A commit may name a parent twice; joining a state with itself changes nothing.
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
-            # The same files as in the only parent: the step would change nothing, and find the
-            # same.
+            # The same files as in the only parent: the step would have the same result.
             if len(parents) == 1 and trees.get(parents[0]) is tree:
-                state, found = self._states[parents[0]], self._violations[parents[0]]
+                state, violations = self._states[parents[0]], self._violations[parents[0]]
             else:
-                state, violations = step(tree, self.before(parents), signed)
-                found = tuple(violations)
-            self._states[commit.oid], self._violations[commit.oid] = state, found
+                state, broken_rules = step(tree, self.before(parents), signed)
+                violations = tuple(broken_rules)
+            self._states[commit.oid], self._violations[commit.oid] = state, violations
             self._standings[commit.oid] = state.standing
             if visit is not None:
                 visit(commit.oid)
@@ -336,7 +335,7 @@ class Walk:
                 if not children[parent]:
                     trees.pop(parent, None)
                     # Memory does not hold all states, but one for each open branch.
-                    if parent not in kept and parent not in self._known:
+                    if parent not in kept and parent not in self._cached:
                         self._states.pop(parent, None)
         self.unjudged |= before_root
 
