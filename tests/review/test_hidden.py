@@ -6,19 +6,25 @@ is told only of files that differ in nothing else can be hidden so.
 
 from __future__ import annotations
 
+import io
+import json
 import struct
+import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.containers import aero_files as aero
 from tests.containers import fold_files as fold
-from tests.containers import samples
+from tests.containers import samples, torch_files
 from tests.containers.aero_files import Chunk
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
 from tests.review.repos import reviewed, reviews
+from wtxtgit.containers.fold import read as fold_read
 from wtxtgit.report.review import Risk
 
 pytestmark = pytest.mark.slow
@@ -26,15 +32,21 @@ pytestmark = pytest.mark.slow
 OTHER_WEIGHTS = bytes(7 * n % 251 for n in range(400))
 
 
+SECOND = aero.entry("b", [5, 10], 200, 200)
+
+
 def aero_file(
     weights: bytes = aero.WEIGHTS,
     *more: Chunk,
     shard: dict[str, Any] | None = None,
     entries: list[dict[str, Any]] | None = None,
+    index: Callable[[bytes], bytes] = bytes,
     **header: Any,
 ) -> bytes:
-    listed = entries or [aero.entry("a", [50], 0, 200), aero.entry("b", [5, 10], 200, 200)]
-    chunks = [aero.tidx(*listed), aero.shard(weights, **(shard or {})), *more]
+    """A file of two tensors; `index` makes other bytes of those of the index."""
+    tidx = aero.tidx(*(entries or [aero.entry("a", [50], 0, 200), SECOND]))
+    tidx = replace(tidx, content=index(tidx.content))
+    chunks = [tidx, aero.shard(weights, **(shard or {})), *more]
     return aero.file(chunks, **header)
 
 
@@ -55,10 +67,12 @@ def fold_file(
     notes: bytes = b'{"a":1}',
     *more: tuple[str, bytes, bytes],
     licence: str = "",
+    blanks: int = 0,
 ) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"license": licence}} if licence else {}
     header["w"] = samples.tensor_item("F32", [125, 2], 0, 1000)
-    model = samples.safetensors(header, noise)
+    spelled = json.dumps(header).encode() + b" " * blanks
+    model = len(spelled).to_bytes(8, "little") + spelled + noise
     return fold.built(("model", b"STEN", model), ("notes", b"JSON", notes), *more)
 
 
@@ -70,13 +84,17 @@ def of_aero(*more: Chunk, **options: Any) -> Made:
     return lambda other: aero_file(OTHER_WEIGHTS if other else aero.WEIGHTS, *more, **options)
 
 
+def other_noise(other: bool) -> bytes:
+    return bytes(reversed(fold.NOISE)) if other else fold.NOISE
+
+
 def of_fold(
     edit: Callable[[dict[str, Any]], object] | None = None,
     notes: bytes = b'{"a":1}',
     *more: tuple[str, bytes, bytes],
 ) -> Made:
     def made(other: bool) -> bytes:
-        file = fold_file(bytes(reversed(fold.NOISE)) if other else fold.NOISE, notes, *more)
+        file = fold_file(other_noise(other), notes, *more)
         return fold.edited(file, edit) if edit else file
 
     return made
@@ -98,6 +116,69 @@ def paged(weights: bytes) -> Chunk:
 
 def appended(made: Made, content: bytes) -> Made:
     return lambda other: made(other) + content
+
+
+def respelled(made: Made) -> Made:
+    """The file with spaces in its index."""
+
+    def spaced(other: bool) -> bytes:
+        data = made(other)
+        start = fold_read.read(memoryview(data)).index_start
+        raw = json.dumps(fold.index_of(data)).encode()
+        return struct.pack(">8sIQQ", b"FOLDv1\0\0", 28, start, len(raw)) + data[28:start] + raw
+
+    return spaced
+
+
+def in_zstd(level: int) -> Made:
+    """A JSON chunk in a frame of this level, after the weights."""
+    notes = json.dumps({str(n): n * n % 251 for n in range(2000)}, separators=(",", ":")).encode()
+
+    def made(other: bool) -> bytes:
+        chunks = ("model", b"NPZ0", other_noise(other)), ("notes", b"JSON", notes)
+        return fold.built(*chunks, compression="zstd", level=level)
+
+    return made
+
+
+def mjsn(content: bytes) -> Chunk:
+    return Chunk(b"MJSN", b"meta.json", content)
+
+
+def turned(fields: dict[str, Any]) -> dict[str, Any]:
+    return dict(reversed(fields.items()))
+
+
+def wide(raw: bytes) -> bytes:
+    """MessagePack whose first 50 takes two bytes."""
+    at = raw.index(b"\x91\x32")
+    return raw[: at + 1] + b"\xcc\x32" + raw[at + 2 :]
+
+
+def in_npz(comment: bytes = b"", **members: bytes) -> Made:
+    """An npz file in a chunk, with further members."""
+
+    def made(other: bool) -> bytes:
+        file = io.BytesIO()
+        np.savez(file, w=np.full(60, float(other)))
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = comment
+            for name, held in members.items():
+                archive.writestr(name, held)
+        return fold.built(("model", b"NPZ0", file.getvalue()))
+
+    return made
+
+
+def in_torch(value: str) -> Made:
+    """A torch file in a chunk, with a text beside its tensor."""
+
+    def made(other: bool) -> bytes:
+        content = torch_files.named(w=torch_files.vector("0", 50), v=torch_files.text(value))
+        storage = np.full(50, float(other), "f4").tobytes()
+        return fold.built(("model", b"TSAV", torch_files.archive(content, {"0": storage})))
+
+    return made
 
 
 TURNED = [aero.entry("b", [5, 10], 200, 200), aero.entry("a", [50], 0, 200)]
@@ -262,6 +343,49 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
     ),
     "stems of which others have the hash.taridx": (
         of_taridx(b"a", b"b"), of_taridx(b"a", b"c"), {Risk.PART},
+    ),
+    "the order of keys in JSON.fold": (
+        of_fold(None, b'{"a":1,"b":2}'), of_fold(None, b'{"b":2,"a":1}'), {Risk.PART},
+    ),
+    "spaces in JSON.fold": (
+        of_fold(None, b'{"a":1,"b":2}'), of_fold(None, b'{"a":1, "b":2}'), {Risk.PART},
+    ),
+    "spaces after JSON.fold": (
+        of_fold(None, b'{"a":1}'), of_fold(None, b'{"a":1}' + 9 * b" "), {Risk.PART},
+    ),
+    "escapes in JSON.fold": (
+        of_fold(None, b'{"a":"b"}'), of_fold(None, b'{"a":"\\u0062"}'), {Risk.PART},
+    ),
+    "the form of a number.fold": (
+        of_fold(None, b'{"a":0.5}'), of_fold(None, b'{"a":0.500}'), {Risk.PART},
+    ),
+    "spaces where values change, too.fold": (
+        of_fold(None, b'{"a":"b"}'), of_fold(None, b'{"a" : "c"}'), {Risk.PART, Risk.METADATA},
+    ),
+    "the spelling of the index.fold": (of_fold(), respelled(of_fold()), {Risk.PART}),
+    "the header of tensors in a chunk.fold": (
+        of_fold(), lambda other: fold_file(other_noise(other), blanks=16), {Risk.PART},
+    ),
+    "another compression of a chunk.fold": (
+        in_zstd(1), in_zstd(19), {Risk.PART},
+    ),
+    "a member of a file in a chunk.fold": (
+        in_npz(), in_npz(**{"a note": b"x"}), {Risk.PART},
+    ),
+    "bytes in a file in a chunk.fold": (in_npz(), in_npz(comment=b"x"), {Risk.HIDDEN}),
+    "a value of a pickle in a chunk.fold": (in_torch("a"), in_torch("b"), {Risk.METADATA}),
+    "the order of keys in JSON.aero": (
+        of_aero(mjsn(b'{"a": 1, "b": 2}')), of_aero(mjsn(b'{"b": 2, "a": 1}')), {Risk.PART},
+    ),
+    "the order of keys of a tensor.aero": (
+        of_aero(), of_aero(entries=[turned(aero.entry("a", [50], 0, 200)), SECOND]), {Risk.PART},
+    ),
+    "the width of a number.aero": (of_aero(), of_aero(index=wide), {Risk.PART}),
+    "what follows the index.aero": (of_aero(), of_aero(index=lambda raw: raw + b"\0"), {Risk.PART}),
+    "the spelling of the metadata.checkpoint": (
+        of_mlcp(b'{"shards": [{}], "format": null}'),
+        of_mlcp(b'{"shards": [{}],  "format": null}'),
+        {Risk.PART},
     ),
     "another root of hashes.fold": (
         of_fold(), of_fold(lambda index: index.update(merkle_root="0" * 64)), {Risk.DAMAGED},

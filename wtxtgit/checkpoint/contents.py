@@ -19,7 +19,7 @@ from wtxtgit.containers.format import ANY, in_same_folder
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
-from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.tensors.tensor_bytes import EXTENSIONS, content_size
 from wtxtgit.text.grammar import is_text
@@ -147,8 +147,8 @@ def open_side(
 class Checkpoint:
     """An open checkpoint.
 
-    `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` names the
-    chunks whose own tensors are in `tensors`. `imports` are as of a description, of chunks too.
+    `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` are the files
+    in chunks, whose own tensors are in `tensors`. `imports` are as of a description, of chunks too.
     `repeated` counts the names that several members of a zip have, or several tensors of another
     file.
     `lists_none` is set for a file that says that it has no tensors.
@@ -163,7 +163,7 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     text: TextFile | None = None
     shared: Shared = field(default_factory=dict)
-    nested: tuple[str, ...] = ()
+    nested: tuple[Nested, ...] = ()
     imports: tuple[str, ...] = ()
     lists_none: bool = False
     repeated: Mapping[str, int] = field(default_factory=dict)
@@ -303,7 +303,7 @@ def _of_file(
         tuple(notes),
         side.text,
         shared or {},
-        tuple(chunk.name for chunk in description.nested),
+        description.nested,
         (*description.imports, *_inner_imports(description, options)),
         not tensors and any_format.lists_none(description, untold + notes),
         _repeated(description, tensors),
@@ -362,12 +362,13 @@ def metadata_of(
     inner: dict[str, object] = {}
     for chunk in description.nested:
         try:
-            tags = any_format.describe(chunk.open(), options).tags
+            file = any_format.describe(chunk.open(), options)
         except FormatError:
             # Why a chunk has no tensors is reported elsewhere.
             continue
-        if tags:
-            inner[chunk.name] = tags
+        values = None if file.values is None else file.values()
+        if file.tags or values:
+            inner[chunk.name] = {**file.tags, **({} if values is None else {"values": values})}
     if known is not None and known.chunk_values is not None:
         inner.update(known.chunk_values().chunk_values(data, options))
     if description.values is not None:

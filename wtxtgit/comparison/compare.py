@@ -147,7 +147,7 @@ def compare(
             *notes,
             *_form_notes(a, b),
         ),
-        tuple(_parts((a, before), (b, after))),
+        tuple(_parts((a, before), (b, after), options)),
         _new_imports(before.imports, after.imports),
         _newly_repeated(before.repeated, after.repeated),
     )
@@ -248,12 +248,14 @@ def left_out(side: Side, only: Chosen | None) -> Shared:
 
 
 def _parts(
-    before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
+    before: tuple[Side, Checkpoint] | None,
+    after: tuple[Side, Checkpoint] | None,
+    options: ReadOptions,
 ) -> Iterator[PartChange]:
     """Yield what differs besides tensors and metadata, if both files have one format."""
     if before is not None and after is not None and before[1].format != after[1].format:
         return
-    for change in part_changes(before, after):
+    for change in part_changes(before, after, options):
         alike = None if after is None else looks_like(file_of(after[0]), change)
         yield replace(change, looks_like=alike)
 
@@ -298,7 +300,7 @@ def listed(
     if status is TensorStatus.REMOVED:
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
     # Of a new file only bytes that belong to no part are reported: all its parts are new.
-    parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
+    parts = tuple(one for one in _parts(None, (side, checkpoint), options) if one.name is None)
     imports = _new_imports((), checkpoint.imports)
     report = DiffReport("", name, "", kind, tensors, notes=notes, parts=parts, imports=imports)
     report = replace(report, repeated=_newly_repeated({}, checkpoint.repeated))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from wtxtgit.checkpoint.contents import Checkpoint, Side
 from wtxtgit.containers.leftovers import Leftover, Leftovers, leftovers
 from wtxtgit.containers.registry import detected
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, same_bytes
 from wtxtgit.model.tensor import Key, ReadOptions, keys_of
 from wtxtgit.report.diff import PartChange, TensorStatus
 
@@ -28,10 +30,14 @@ _DIGITS = re.compile(rb"[0-9]+")
 
 
 def part_changes(
-    before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
+    before: tuple[Side, Checkpoint] | None,
+    after: tuple[Side, Checkpoint] | None,
+    options: ReadOptions,
 ) -> list[PartChange]:
     """Compare what two files (None for no file) hold besides what the rest of a diff compares."""
-    old, new = (_of_side(*one) if one is not None else Leftovers() for one in (before, after))
+    old, new = (
+        _of_side(*one, options) if one is not None else Leftovers() for one in (before, after)
+    )
     changes = [
         *_named(old.listed, new.listed),
         *_nobodys(old.listed, new.listed),
@@ -39,6 +45,7 @@ def part_changes(
     if before is not None and after is not None:
         lists = (tuple(tensor.name for tensor in one.tensors) for _, one in (before, after))
         changes += _of_all(old, new, *lists)
+        changes += islice(_of_documents(old, new), MOST_PARTS)
     return changes
 
 
@@ -47,13 +54,29 @@ def _of_all(
 ) -> Iterator[PartChange]:
     """Yield what is said of many parts or tensors at once."""
     methods = _of_common(old.methods, new.methods)
-    orders = ((listed_before, listed_after), *zip(old.orders, new.orders, strict=False))
+    pairs = _of_common(old.orders, new.orders)
+    orders = ((listed_before, listed_after), *pairs)
     if count := sum(was != now for was, now in methods):
         yield replace(_OF_ALL, recompressed=count)
     if count := max(_out_of_place(was, now) for was, now in orders):
         yield replace(_OF_ALL, reordered=count)
     if count := sum(was != now for was, now in _of_common(old.homes, new.homes)):
         yield replace(_OF_ALL, moved=count)
+
+
+def _of_documents(old: Leftovers, new: Leftovers) -> Iterator[PartChange]:
+    """Yield what differs in how documents are written, besides their values."""
+    known = {document.name: document for document in old.documents}
+    for one in new.documents:
+        before = known.get(one.name)
+        if before is None or (before.raw == one.raw and same_bytes(before.stored, one.stored)):
+            continue
+        from wtxtgit.containers.spelling import difference  # mostly there is none
+
+        how = difference(before, one)
+        if how is not None:
+            sizes = len(before.stored), len(one.stored)
+            yield PartChange(one.name, TensorStatus.CHANGED, None, *sizes, form=how)
 
 
 T = TypeVar("T")
@@ -114,14 +137,25 @@ def _has(value: object, keys: list[str]) -> bool:
     return bool(keys)
 
 
-def _of_side(side: Side, checkpoint: Checkpoint) -> Leftovers:
+def _of_side(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> Leftovers:
     if side.text is not None and not side.text.is_container:
         return Leftovers()
     inside = checkpoint.metadata.get("in chunks")
     # Chunks whose values or tensors are compared elsewhere.
-    told = set(checkpoint.nested) | set(inside if isinstance(inside, dict) else ())
+    told = {chunk.name for chunk in checkpoint.nested}
+    told.update(inside if isinstance(inside, dict) else ())
     data = file_of(side)
-    found = leftovers(data)
+    found = _without(data, leftovers(data, options), told)
+    for chunk in checkpoint.nested:
+        # Why a file in a chunk can't be read is told elsewhere.
+        with suppress(FormatError):
+            inner = chunk.open()
+            found = found.joined(_without(inner, leftovers(inner, options)), chunk.name)
+    return found
+
+
+def _without(data: ByteView, found: Leftovers, told: Collection[str] = ()) -> Leftovers:
+    """Leave out parts that are told elsewhere, and what tells nothing."""
     listed = (
         one
         for one in found.listed
@@ -156,13 +190,15 @@ def _keyed(found: Sequence[Leftover]) -> dict[Key, Leftover]:
 def _nobodys(old: Sequence[Leftover], new: Sequence[Leftover]) -> Iterator[PartChange]:
     """Yield bytes that belong to no part and that only one side has, at whatever position."""
     was, now = (
-        Counter((one.digest, one.nbytes) for one in side if one.name is None) for side in (old, new)
+        Counter((one.within, one.digest, one.nbytes) for one in side if one.name is None)
+        for side in (old, new)
     )
     come, gone = now - was, was - now
     for side, left in ((new, come), (old, gone)):
         for one in side:
-            if one.name is None and left[one.digest, one.nbytes]:
-                left[one.digest, one.nbytes] -= 1
+            key = one.within, one.digest, one.nbytes
+            if one.name is None and left[key]:
+                left[key] -= 1
                 yield _change(None, *((None, one) if side is new else (one, None)))
 
 
@@ -178,12 +214,13 @@ def _change(name: str | None, a: Leftover | None, b: Leftover | None) -> PartCha
         None if a is None else a.nbytes,
         None if b is None else b.nbytes,
         are_zeros=True if one is not None and one.is_zeros else None,
+        within=None if one is None else one.within,
     )
 
 
 def looks_like(data: ByteView, change: PartChange) -> str | None:
     """Return the format whose magic starts bytes that belong to no part; None if there is none."""
-    if change.name is not None or change.offset is None or change.after is None:
+    if change.name is not None or change.offset is None or change.after is None or change.within:
         return None
     known = detected(data[change.offset : change.offset + change.after])
     return None if known is None else known.name

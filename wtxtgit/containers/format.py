@@ -21,6 +21,7 @@ from wtxtgit.io.view import Buffer, ByteView
 if TYPE_CHECKING:  # only for annotations: a start loads only what it needs
     from wtxtgit.containers.cursor import ListingBudget
     from wtxtgit.containers.ranges import Range
+    from wtxtgit.containers.spelling import Document
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.salvage import Salvage
@@ -247,6 +248,13 @@ class RestReader(Protocol):
 
     def rest(self, container: Any, options: ReadOptions) -> dict[str, object]:
         """Return it by name; raises FormatError."""
+
+
+class DocumentLister(Protocol):
+    """Lists the documents of a file, JSON and MessagePack, whose spelling is compared."""
+
+    def documents(self, container: Any, options: ReadOptions) -> Iterator[Document]:
+        """Yield them, decoded, as far as they can be read."""
 
 
 class ValueRules(Protocol):
@@ -525,6 +533,7 @@ class Format(NamedTuple):
     rest: Lazy[RestReader] | None = None
     """For a comparison, where that is more than bytes of no part; of zips these are all."""
     parts: Lazy[PartLister] | None = None
+    documents: Lazy[DocumentLister] | None = None
 
     nested: Lazy[NestedReader] | None = None
     """Reads a file of the format inside a chunk; None if such files are not examined."""

@@ -10,10 +10,10 @@ order all of this stands in the file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from wtxtgit.containers.format import Container, Format
 from wtxtgit.containers.registry import detected
@@ -21,6 +21,9 @@ from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, bloc
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
 from wtxtgit.model.tensor import ReadOptions
+
+if TYPE_CHECKING:
+    from wtxtgit.containers.spelling import Document
 
 MOST = 10_000
 """At most this many parts are listed, twice as many pieces in all; what follows is one piece."""
@@ -36,7 +39,8 @@ class Leftover:
     """A part, or bytes that belong to none (then without `name`), from byte `offset` on.
 
     `nbytes` and `digest` (SHA-256) are those of what a compressed part inflates to. If all of the
-    bytes are 0 (`is_zeros`) the digest is empty.
+    bytes are 0 (`is_zeros`) the digest is empty. `within` is the chunk that holds the file in which
+    they are, if it is not the whole file.
     """
 
     name: str | None
@@ -44,23 +48,45 @@ class Leftover:
     nbytes: int
     digest: bytes
     is_zeros: bool = False
+    within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
     """What a file holds besides its tensors, and each member of a zip with its compression.
 
-    `orders` are names of tensors and parts, each time in one of the orders in which the file has
-    them. `homes` say, by name, in which shard of the file a tensor is.
+    `orders` are names of tensors and parts, by a word for each order in which the file has them.
+    `homes` say, by name, in which shard of the file a tensor is. The values of `documents` are
+    compared elsewhere.
     """
 
     listed: tuple[Leftover, ...] = ()
     methods: tuple[tuple[str, int], ...] = ()
-    orders: tuple[tuple[str, ...], ...] = ()
+    orders: tuple[tuple[str, tuple[str, ...]], ...] = ()
     homes: tuple[tuple[str, int], ...] = ()
+    documents: tuple[Document, ...] = ()
+
+    def joined(self, inner: Leftovers, chunk: str) -> Leftovers:
+        """Return this with what a file in a chunk holds, whose names get the chunk's in front."""
+
+        def named(one: Leftover) -> Leftover:
+            return replace(
+                one,
+                name=None if one.name is None else f"{chunk}/{one.name}",
+                within=chunk if one.within is None else f"{chunk}/{one.within}",
+            )
+
+        documents = (replace(one, name=f"{chunk}/{one.name}") for one in inner.documents)
+        return replace(
+            self,
+            listed=(*self.listed, *map(named, inner.listed)),
+            methods=(*self.methods, *((f"{chunk}/{name}", one) for name, one in inner.methods)),
+            orders=(*self.orders, *((f"{chunk}/{name}", one) for name, one in inner.orders)),
+            documents=(*self.documents, *documents),
+        )
 
 
-def leftovers(data: ByteView) -> Leftovers:
+def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
     """List what a file holds besides its tensors; nothing for a file that can't be read."""
     known = detected(data)
     if known is None:
@@ -97,6 +123,7 @@ def leftovers(data: ByteView) -> Leftovers:
         tuple((one.name, one.method) for one in members),
         tuple(_orders(container)),
         tuple(getattr(container, "homes", ())),
+        () if known.documents is None else tuple(known.documents().documents(container, options)),
     )
 
 
@@ -109,9 +136,9 @@ def _is_padding(container: Container, start: int, end: int, size: int) -> bool:
     return is_short and (end < size or getattr(container, "pads_end", False))
 
 
-def _orders(container: Container) -> Iterator[tuple[str, ...]]:
+def _orders(container: Container) -> Iterator[tuple[str, tuple[str, ...]]]:
     in_file = sorted(container.ranges(), key=lambda one: one.start)
-    yield tuple(one.label if one.name is None else one.name for one in in_file)
+    yield "file", tuple(one.label if one.name is None else one.name for one in in_file)
     yield from getattr(container, "orders", ())
 
 

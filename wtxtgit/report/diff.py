@@ -472,12 +472,14 @@ class PartChange(JsonObject):
     are what they were at other places; of tensors that `moved` to another shard of their file.
     `offset` is its position after the change, or before it if it is gone. `before` and `after` are
     sizes in bytes, None for none. `looks_like` is the format whose magic starts bytes that belong
-    to no part, `are_zeros` is set if all of these are 0.
+    to no part, `are_zeros` is set if all of these are 0, and `within` is the chunk that holds the
+    file in which they are, if it is not the whole file. `form` says in words how a part is written
+    differently whose values are compared as metadata.
     """
 
     KEYS = (
-        "name change=status offset before after looks_like? zeros=are_zeros? recompressed? "
-        "reordered? moved?"
+        "name change=status offset within? before after looks_like? zeros=are_zeros? "
+        "recompressed? reordered? moved? form?"
     )
 
     name: str | None
@@ -490,10 +492,14 @@ class PartChange(JsonObject):
     recompressed: int | None = None
     reordered: int | None = None
     moved: int | None = None
+    form: str | None = None
+    within: str | None = None
 
     @property
     def message(self) -> str:
         """What became of the part, in words."""
+        if self.form is not None:
+            return f"part {self.name}: {self.form}"
         if self.name is not None:
             words = {
                 TensorStatus.ADDED: f"new, {counted(self.after or 0, 'byte')}",
@@ -518,7 +524,9 @@ class PartChange(JsonObject):
         )
         alike = "" if self.looks_like is None else f", which begin like {self.looks_like},"
         fate = "were removed" if self.after is None else "were added"
-        return f"{size} at offset {self.offset}{alike} that belong to no tensor or part {fate}"
+        place = f"offset {self.offset}"
+        place += "" if self.within is None else f" of chunk {self.within}"
+        return f"{size} at {place}{alike} that belong to no tensor or part {fate}"
 
 
 @dataclass(frozen=True, slots=True)

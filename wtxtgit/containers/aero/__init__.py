@@ -30,4 +30,5 @@ FORMAT = Format(
         ("mmsg", "shards", ANY, "size_bytes"),
     ),
     parts=Lazy(f"{__name__}.describe"),
+    documents=Lazy(f"{__name__}.describe"),
 )

@@ -30,6 +30,7 @@ from wtxtgit.containers.aero.read import (
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.json_text import is_text
+from wtxtgit.containers.spelling import Document, within_limit
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import ggml
@@ -189,6 +190,22 @@ def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
         content = partial(_content, aero, chunk, options)
         is_untold = chunk.fourcc != PAGES and chunk not in told
         yield NamedPart(name, chunk.offset, nbytes, content, is_untold)
+
+
+def documents(aero: Aero, options: ReadOptions) -> Iterator[Document]:
+    """Yield the metadata chunks, of those of which one counts the first."""
+    read = [chunk for chunk in aero.chunks if chunk.fourcc in METADATA and _counts(aero, chunk)]
+    for chunk in within_limit((max(chunk.ulen, chunk.length), chunk) for chunk in read):
+        try:
+            raw = bytes(content(aero, chunk, options.max_chunk))
+        except FormatError:
+            continue
+        is_json = chunk.fourcc == JSON
+        yield Document(aero.label(chunk), raw, aero.stored(chunk), is_json=is_json)
+
+
+def _counts(aero: Aero, chunk: AeroChunk) -> bool:
+    return chunk.fourcc == PAGES or aero.first(chunk.fourcc) is chunk
 
 
 def _content(aero: Aero, chunk: AeroChunk, options: ReadOptions) -> Iterator[Buffer]:

@@ -291,11 +291,10 @@ class Aero:
         yield from ((tensor.start, tensor.end) for tensor in self.tensors)
 
     @property
-    def orders(self) -> Iterator[tuple[str, ...]]:
+    def orders(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The orders of the chunks' payloads, and of their names."""
-        named = [(chunk, self.label(chunk)) for chunk in self.chunks]
-        for place in (attrgetter("offset"), attrgetter("name_off")):
-            yield tuple(label for _, label in sorted(named, key=lambda one: place(one[0])))
+        for place in ("offset", "name_off"):
+            yield place, tuple(map(self.label, sorted(self.chunks, key=attrgetter(place))))
 
     @property
     def homes(self) -> Iterator[tuple[str, int]]:

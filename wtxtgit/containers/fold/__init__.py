@@ -33,4 +33,5 @@ FORMAT = Format(
     chunk_values=Lazy(f"{__name__}.describe"),
     chunks_as_tags=("llm_manifest", "metrics", "history", "telemetry"),
     parts=Lazy(f"{__name__}.describe"),
+    documents=Lazy(f"{__name__}.describe"),
 )

@@ -8,10 +8,12 @@ listed" and "Files that were not finalized".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
 from math import isfinite
+from typing import cast
 
 from wtxtgit.containers import json_text, tensor_header
 from wtxtgit.containers.budget import Budget, DecodedParts
@@ -33,6 +35,9 @@ from wtxtgit.containers.fold.read import (
 )
 from wtxtgit.containers.json_text import texts
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
+from wtxtgit.containers.spelling import Document, within_limit
+from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
@@ -257,6 +262,8 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
     for chunk in chunks:
         if chunk.nested is not None and chunk.nested.metadata:
             yield chunk.name, chunk.nested.metadata
+        if chunk.nested is not None and chunk.nested.further:
+            yield f"{chunk.name}/header", dict(chunk.nested.further)
         if chunk.ctype != JSON_CTYPE or max(chunk.comp_len, chunk.uncomp_len) > left:
             continue
         left -= chunk.uncomp_len
@@ -266,6 +273,36 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
         except FormatError:
             # `verify` reports what is wrong with it.
             continue
+
+
+def documents(fold: Fold, options: ReadOptions) -> Iterator[Document]:
+    """Yield the index, the JSON chunks, and the headers of safetensors files in chunks."""
+    stored = fold.data[fold.index_start : fold.index_end]
+    found: list[tuple[int, Callable[[], Document]]] = [
+        (len(stored), lambda: Document("index", bytes(stored), stored))
+    ]
+    for chunk in fold.chunks:
+        if chunk.nested is not None:
+            found.append((chunk.nested.end - chunk.payload_start, partial(_header, fold, chunk)))
+        elif chunk.ctype == JSON_CTYPE:
+            nbytes = max(chunk.comp_len, chunk.uncomp_len)
+            found.append((nbytes, partial(_json, fold, chunk, options)))
+    for document in within_limit(found):
+        # `verify` reports what is wrong with it.
+        with suppress(FormatError):
+            yield document()
+
+
+def _header(fold: Fold, chunk: FoldChunk) -> Document:
+    nested = cast(TensorHeader, chunk.nested)
+    stored = fold.data[chunk.payload_start + SAFETENSORS_LENGTH_SIZE : nested.end]
+    return Document(f"{chunk.name}/header", bytes(stored), stored, lists=True)
+
+
+def _json(fold: Fold, chunk: FoldChunk, options: ReadOptions) -> Document:
+    raw = bytes(payloads.payload(fold.data, chunk, options))
+    stored = chunk.payload(fold.data)
+    return Document(chunk.name, raw, stored, is_fresh=chunk.encrypted)
 
 
 def named_parts(fold: Fold, options: ReadOptions) -> Iterator[NamedPart]:

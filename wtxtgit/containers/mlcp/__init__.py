@@ -29,6 +29,7 @@ FORMAT = Format(
     lists_only=True,
     reseal=Lazy(f"{__name__}.reseal"),
     rest=Lazy(f"{__name__}.reseal"),
+    documents=Lazy(f"{__name__}.metadata"),
     salvage=Lazy(f"{__name__}.salvage"),
     set_name="sharded-mlcp",
     read_set=Lazy(f"{__name__}.shards"),

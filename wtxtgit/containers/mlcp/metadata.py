@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, TensorRecord, shard_list
 from wtxtgit.containers.mlcp.write import format_json
+from wtxtgit.containers.spelling import MOST, Document
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
+from wtxtgit.model.tensor import ReadOptions
 
 SHARDS = "shards"
 TENSORS = "tensors"
@@ -50,6 +52,17 @@ class StatedTensor:
     def further(self) -> tuple[str, str]:
         """Return, in comparable form, what the record does not say."""
         return _further(self.in_shard), _further(self.in_all)
+
+
+def documents(container: Mlcp, _options: ReadOptions) -> Iterator[Document]:
+    """Yield the JSON."""
+    stored = container.data[container.metadata_start : container.header_end]
+    if len(stored) <= MOST:
+        yield Document("metadata", bytes(stored), stored, styles=(format_json, _with_crlf))
+
+
+def _with_crlf(value: object) -> bytes:
+    return format_json(value).replace(b"\n", CRLF)
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
