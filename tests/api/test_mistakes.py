@@ -50,7 +50,7 @@ def test_a_wrong_name_of_a_tensor_has_what_was_meant(name: str, opened: Any) -> 
 def test_content_is_no_path(of: str, folder: Path) -> None:
     more = {"cat": ("w",), "diff": ("m.wtxt",), "convert": ("x.npz",)}.get(of, ())
     content = (folder / "m.safetensors").read_bytes()
-    for given in (content, None, 3, io.BytesIO(content), bytearray(content)):
+    for given in (content, None, 3, "", io.BytesIO(content), bytearray(content)):
         with pytest.raises(UsageError, match="a path is expected") as refused:
             getattr(wtxtgit, of)(given, *more)
         if isinstance(given, bytes | bytearray):

@@ -68,6 +68,33 @@ def test_a_file_that_is_not_there(command: str, wtxtgit: Command) -> None:
     assert refused(done, 3) == "missing.wtxt: no such file or directory"
 
 
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect", "convert", "diff"])
+def test_a_name_that_is_empty_is_none(command: str, wtxtgit: Command) -> None:
+    """As of a variable of a script that was never set; it is not the current folder."""
+    assert refused(wtxtgit(command, "", "x.npz"), 2) == "a file is expected, not an empty name"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("restore", MODEL, "-o", "x"), f"{MODEL}: not a WTXT text, but a file (safetensors)"),
+        (
+            ("repack", NATIVE, "--compression", "none"),
+            f"{NATIVE}: texts have no compression to change",
+        ),
+        (("convert", "empty", "x.npz"), "empty: not a known checkpoint: file is empty"),
+        (("convert", "other", "x.npz"), "other: not a known checkpoint: file has no known magic"),
+        (("convert", NATIVE, "x.npz"), f"{NATIVE}: a text of arrays, not of a checkpoint file"),
+    ],
+)
+def test_another_kind_of_file_is_told(
+    arguments: tuple[str | Path, ...], said: str, wtxtgit: Command
+) -> None:
+    (wtxtgit.folder / "empty").touch()
+    (wtxtgit.folder / "other").write_bytes(b"other")
+    assert refused(wtxtgit(*arguments), 3) == said
+
+
 NO_SET = "a folder without an index that lists a checkpoint's files"
 
 

@@ -206,7 +206,7 @@ def test_a_damaged_native_text_still_lists_its_arrays(wtxtgit: Command) -> None:
     at = text.index(b" merkle_this=")
     (wtxtgit.folder / "n.wtxt").write_bytes(text[: at + 20] + b"0" * 4 + text[at + 24 :])
     found = inspected(wtxtgit, "n.wtxt")
-    assert "problems" in found["reason"]
+    assert found["reason"] == "damaged: 1 problem, as wtxtgit verify lists"
     assert [tensor["array"] for tensor in found["tensors"]] == ["layers_0_q"]
     assert "statistics" not in found["tensors"][0]
 

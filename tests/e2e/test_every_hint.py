@@ -251,6 +251,11 @@ def no_such_generation(world: World) -> Words:
     return ["verify", f"{UP}{MODEL}@gen:99"]
 
 
+def file_that_is_no_text(world: World) -> Words:
+    world.write(f"{HERE}/it s", checkpoint(2.0))
+    return ["restore", "it s", "-o", "x"]
+
+
 def no_such_file_in_a_commit(world: World) -> Words:
     return ["verify", "HEAD:nothing"]
 
@@ -480,8 +485,8 @@ FOLLOWED = [
     ("wtxtgit key list lists them", Row(one_of_several_keys, LISTS)),
     ("wtxtgit review HEAD~1 shows the last commit", Row(nothing_since_the_push, LISTS)),
     (
-        "wtxtgit key list lists them; --key NAME chooses one of {}",
-        Row(one_of_several_keys_signs, LISTS),
+        "git config wtxtgit.signingKey NAME keeps one of {}; --key NAME names it once",
+        Row(one_of_several_keys_signs, meant={"NAME": "alice"}),
     ),
     (
         (
@@ -506,6 +511,7 @@ FOLLOWED = [
         Row(no_such_file_in_a_commit, LISTS),
     ),
     ("wtxtgit resolve {} first", Row(a_conflict, LISTS)),
+    ("wtxtgit emit -- {} makes its text", Row(file_that_is_no_text, LISTS)),
     ("wtxtgit restore -o FILE.npz -- {} writes its arrays", Row(native_text, INSTEAD)),
     ("wtxtgit seal --reseal -- {} starts a ledger of its own", Row(same_ledger_twice)),
     ("wtxtgit seal -- {} seals the current content", Row(other_content_is_cosigned)),

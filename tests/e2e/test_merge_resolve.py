@@ -56,6 +56,8 @@ def test_in_steps(conflict: Repo) -> None:
     assert listed.out.endswith(
         f"{NAME}: 2 conflicts open, ours (HEAD) against theirs (incoming)\n"
         f"wtxtgit diff :2:{NAME} :3:{NAME} shows how the two differ\n"
+        f"wtxtgit resolve {NAME} --take NAME=SIDE settles one: ours, theirs, base, average or "
+        "task\n"
     )
     assert listed.err == ""
     assert open_names(conflict, NAME) == {"embed": [[3, 4], [9, 10]], "head": [[0, 1]]}

@@ -274,3 +274,7 @@ def test_only_what_pathspecs_match(tracked: Repo) -> None:
     assert b"no checkpoint is tracked there" in tracked.wtxtgit("status", "sub/notes.txt").stdout
     said = tracked.wtxtgit("status", "none", ok=(2,)).stderr
     assert b"no tracked file matches 'none'" in said
+    said = tracked.wtxtgit("status", "../none", ok=(2,)).stderr
+    assert said.startswith(b"wtxtgit: error: ../none: '../none' is outside")
+    (tracked.path / ".git/index").write_bytes(b"nonsense")
+    assert b"git ls-files" in tracked.wtxtgit("status", "none", ok=(5,)).stderr

@@ -276,7 +276,11 @@ def test_all_libraries_that_are_declared_are_tried() -> None:
 
 def test_outside_a_repository(tmp_path: Path, driver: None) -> None:
     assert ops.examine(None).ok
-    told = json.loads(Repo(tmp_path).wtxtgit("doctor", "--json").stdout)
+    done = Repo(tmp_path).wtxtgit("doctor", "--json")
+    assert done.stderr == b""
+    told = json.loads(done.stdout)
+    said = Repo(tmp_path).wtxtgit("doctor").stderr
+    assert said.startswith(b"wtxtgit: note: not in a git repository, so only")
     assert [check["name"] for check in told["checks"]] == ["git", "python", "driver", "start"]
 
 

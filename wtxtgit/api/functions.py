@@ -491,6 +491,8 @@ def resolved_path(path: File) -> str:
         is_content = isinstance(path, bytes | bytearray | memoryview)
         raise UsageError(f"a path is expected, {_not(path)}", hint=takes if is_content else None)
     target = str(path)
+    if not target:
+        raise UsageError("a path is expected, not an empty name")
     if "@" not in target and not target.startswith(GIT):
         return target
     # Imported here: what finds generations reads ledgers and walks commits.
@@ -500,7 +502,8 @@ def resolved_path(path: File) -> str:
 
 
 def _not(value: object) -> str:
-    return f"not a {type(value).__name__}"
+    name = type(value).__name__
+    return f"not {'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _refuse_url(path: File) -> None:
@@ -583,7 +586,7 @@ def _dump_container(
     convert.refuse_dtypes(path, sources, writer)
     _, without = convert.kept_tags(target, tags)
     if without:
-        raise UsageError(f"{shown(path)}: a {target.name} file can't hold {without[0]}")
+        raise UsageError(f"{shown(path)}: {target.name} files can't hold {without[0]}")
     inline_data = target.lists_only
     asked = convert.asked_of(target, extras)
     if max_shard is not None:

@@ -204,7 +204,7 @@ def target_of(out: Path) -> tuple[Format, FileWriter]:
 def set_writer_of(target: Format) -> SetWriter:
     """Return the writer of a format's sets; raises UsageError if it has none."""
     if target.write_set is None:
-        with_sets = " and ".join(f.name for f in registry.FORMATS if f.write_set)
+        with_sets = ", ".join(f.name for f in registry.FORMATS if f.write_set)
         raise UsageError(f"--max-shard can't write {target.name}, only {with_sets}")
     return target.write_set()
 
@@ -390,12 +390,13 @@ def _read(
         if target.report.lacks_payload:
             refuse_text(target.report, shown_name(name))
         raise InputError(
-            f"{name}: a native text",
+            f"{name}: a text of arrays, not of a checkpoint file",
             hint=f"wtxtgit restore -o FILE.npz -- {shlex.quote(name)} writes its arrays",
         )
     open_member = members(name, threads=threads)
     if any_format.identify(target.data) is None:
-        raise InputError(f"{name}: not in a known format")
+        why = "file has no known magic" if target.data.nbytes else "file is empty"
+        raise InputError(f"{name}: not a known checkpoint: {why}")
     for problem in any_format.check(target.data, options, open_member).errors:
         raise CheckError(
             f"{name}: {problem}",

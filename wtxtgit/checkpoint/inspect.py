@@ -173,7 +173,7 @@ def _inspect_text(
     if report.lacks_payload:
         reason = f"a detached text: {report.problems[0].message}, wtxtgit fetch fetches them"
     elif not report.ok:
-        reason = f"{total(report.problems)} problems, wtxtgit verify lists them"
+        reason = f"damaged: {counted(total(report.problems), 'problem')}, as wtxtgit verify lists"
     return Inspection(
         target.name,
         NATIVE,

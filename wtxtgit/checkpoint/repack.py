@@ -21,6 +21,7 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.tensors.tensor_bytes import Content, contents_of
+from wtxtgit.text.grammar import is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def repack(
     refuse_pointer(shown(path), data)
     known = registry.detected(data)
     if known is None or known.repack is None:
-        kind = "files of unknown format have" if known is None else f"{known.name} files have"
+        kind = f"{known.name} files have" if known is not None else "files of unknown format have"
+        kind = "texts have" if is_text(data) else kind
         raise InputError(f"{shown(path)}: {kind} no compression to change")
     repacker = known.repack()
     # Before the whole file is read.

@@ -6,6 +6,7 @@ No file gets its name unless the whole text verifies. A native snapshot becomes 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -47,6 +48,10 @@ def restore(
     """
     text, name = read(target, threads=threads), shown_name(target)
     if not is_text(text):
+        known = registry.detected(text)
+        if known is not None:
+            hint = f"wtxtgit emit -- {shlex.quote(name)} makes its text"
+            raise InputError(f"{name}: not a WTXT text, but a file ({known.name})", hint=hint)
         raise InputError(f"{name}: not a WTXT text: {start_of(text)}")
     wsum_bytes = wsum_beside(target) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(target, text))

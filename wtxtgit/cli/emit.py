@@ -205,7 +205,7 @@ def _label(file: str) -> str:
 def _warn(file: str, warning: str) -> None:
     from wtxtgit.checkpoint.open import shown_name
 
-    boundary.warn(f"{shown_name(file)}: {warning}, written unchanged")
+    boundary.warn(f"{shown_name(file)}: {warning}; written unchanged")
 
 
 def _hash(value: str | None) -> bytes | None:

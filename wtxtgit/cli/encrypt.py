@@ -108,7 +108,7 @@ def encrypt(
             write=_pipe,
         )
     if warning is not None:
-        boundary.warn(f"{shown_name(file)}: {warning}, encrypted unchanged")
+        boundary.warn(f"{shown_name(file)}: {warning}; encrypted unchanged")
     if outcome is checkpoint_encrypt.Encryption.UNCHANGED:
         boundary.note(
             f"{shown_name(output or '-')}: already holds the same text for the same keys, left "

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
     from wtxtgit.report.merge import MergeReport, Settled
 
+_SIDES = "ours, theirs, base, average or task"
 _STRATEGY = "fail (the default), ours, theirs, average or task"
 
 
@@ -51,8 +52,7 @@ _take_option = click.option(
     "takes",
     metavar="NAME=SIDE",
     multiple=True,
-    help="Settle the conflict NAME, or all that match a pattern, with ours, theirs, base, "
-    "average or task.",
+    help=f"Settle the conflict NAME, or all that match a pattern, with {_SIDES}.",
 )
 
 
@@ -169,6 +169,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
         print_line(f"{path}: {open_} open, {names.ours} against {names.theirs}")
         top = shlex.quote(os.fsdecode(done.path))
         print_line(f"wtxtgit diff :2:{top} :3:{top} shows how the two differ")
+        print_line(f"wtxtgit resolve {shlex.quote(path)} --take NAME=SIDE settles one: {_SIDES}")
         return CONFLICT
     print_line(f"{path}: {outcome(done.report, names)}, staged")
     if done.has_ledger:

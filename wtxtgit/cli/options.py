@@ -110,6 +110,9 @@ class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         target = str(value)
+        # A variable of a script that was not set; to the system it is the current folder.
+        if not target:
+            raise UsageError("a file is expected, not an empty name")
         is_elsewhere = target.startswith(_GIT_URL)
         if ("@" not in target and not is_elsewhere) or (is_elsewhere and self.keeps_urls):
             return target

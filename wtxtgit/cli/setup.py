@@ -331,6 +331,8 @@ def doctor(fix: bool, as_json: bool) -> int:
     if as_json:
         print_json(diagnosis)
         return 0 if diagnosis.ok else 1
+    if repo is None:
+        note("not in a git repository, so only this machine's set-up was checked")
     for line in diagnosis.mended:
         print_line(f"mended: {line}")
     print_table(

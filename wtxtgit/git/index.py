@@ -22,6 +22,9 @@ from wtxtgit.git.trees import TreeEntry as TreeEntry
 _HASHES = {40: "sha1", 64: "sha256"}
 """The repository's hash, by the length of an object id in hex."""
 
+_STOPPED = 128
+"""The exit code of git if it refuses what it was given."""
+
 
 class FileChange(Enum):
     """How a work-tree file differs from its index entry, as `git status` sees it."""
@@ -41,11 +44,20 @@ class FileChange(Enum):
 def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     """List the entries of the index; a conflict has one entry for each stage.
 
-    `pathspecs` limit the list; they are relative to the folder of the repository's prefix.
+    `pathspecs` limit the list; they are relative to the folder of the repository's prefix. Raises
+    UsageError for one that git does not take.
     """
     listed = []
     asked = ("ls-files", "-s", "-t", "-z", "--full-name")
-    output = run.git(*asked, "--", *pathspecs, cwd=repo.here) if pathspecs else repo.git(*asked)
+    if pathspecs:
+        answer = run.call(*asked, "--", *pathspecs, cwd=repo.here, ok=(0, _STOPPED))
+        if answer.code:
+            # An index that can't be read is told as that.
+            repo.git(*asked)
+            raise UsageError(_words(answer.stderr))
+        output = answer.stdout
+    else:
+        output = repo.git(*asked)
     for record in run.records(output):
         about, tab, path = record.partition(b"\t")
         tag, mode, oid, stage = about.split(b" ")
@@ -245,13 +257,10 @@ def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Resul
     }
     options = [option for option, is_given in given.items() if is_given]
     command = (*UNFILTERED, "add", "--dry-run", *options, "--", *wanted.pathspecs)
-    asked = run.call(*command, cwd=here, ok=(0, 1, 128))
+    asked = run.call(*command, cwd=here, ok=(0, 1, _STOPPED))
     if asked.code == _STOPPED:
         raise UsageError(_words(asked.stderr))
     return asked
-
-
-_STOPPED = 128
 
 
 def refusal(added: run.Result) -> CheckError | None:

@@ -138,7 +138,8 @@ def only_name(ring: Keyring, *, signs: bool = False) -> str:
         listed = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
         raise UsageError(
             f"{len(names)} keys exist; name one",
-            hint=f"wtxtgit key list lists them; --key NAME chooses one of {listed}"
+            hint=f"git config wtxtgit.signingKey NAME keeps one of {listed}; "
+            "--key NAME names it once"
             if signs
             else "wtxtgit key list lists them",
         )
