@@ -206,6 +206,26 @@ def test_legacy_storages() -> None:
     assert only(found(legacy(harmful, {})).warnings).field == "global"
 
 
+def test_storages_without_dtype_in_a_legacy_file() -> None:
+    """torch writes them for dtypes such as uint16, and then can't load the file."""
+    for kind, wanted in (("ByteStorage", []), ("UntypedStorage", ["'0' has no dtype"])):
+        value = named(w=storage(kind, "0", 24, b"N"))
+        errors = found(legacy(value, {"0": (24, FLOATS)})).errors
+        assert [error.field for error in errors] == ["pickle"] * len(wanted)
+        assert all(word in error.message for word, error in zip(wanted, errors, strict=True))
+        assert found(aligned(named(w=vector("0", 24, kind)), {"0": FLOATS})).errors == []
+
+
+def test_a_storage_that_is_named_with_two_dtypes() -> None:
+    """torch reads all of its tensors with the first one, whatever they say."""
+    value = named(a=vector("0", 3, "DoubleStorage"), b=vector("0", 6))
+    error = only(found(aligned(value, {"0": FLOATS})).errors)
+    assert (error.kind, error.field) == ("structure", "data.pkl")
+    assert "'0' is named with 'float64' and with 'float32'" in error.message
+    both = named(a=storage("DoubleStorage", "0", 3, b"N"), b=storage("FloatStorage", "0", 6, b"N"))
+    assert "torch reads all of it" in only(found(legacy(both, {"0": (3, FLOATS)})).errors).message
+
+
 def test_legacy_files_that_can_not_be_read() -> None:
     error = only(found(LEGACY_MAGIC + pickled(number(1))).errors)
     assert (error.kind, error.field, error.offset) == (

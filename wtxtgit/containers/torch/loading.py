@@ -66,16 +66,25 @@ UNHASHABLE = (("collections", "OrderedDict"), ("collections", "Counter"))
 
 
 def refusals(pickle: Pickle, named: Iterable[Storage], *, is_legacy: bool) -> Iterator[str]:
-    """Yield what torch.load refuses of a pickle and of the storages that it names."""
+    """Yield what torch.load refuses or misreads of a pickle and of the storages that it names."""
     items = LEGACY_ITEMS if is_legacy else ITEMS
+    dtypes: dict[str, str] = {}
     for storage in named:
         key = quoted(storage.key)
+        first = dtypes.setdefault(storage.key, storage.dtype)
+        if first != storage.dtype:
+            yield (
+                f"storage {key} is named with {quoted(first)} and with {quoted(storage.dtype)}: "
+                "torch reads all of it with the first"
+            )
         if storage.items != items:
             yield f"storage {key} is named by {storage.items} items, torch expects {items}"
         if storage.item is None:
             yield (
                 f"storage {key} is of the class {quoted(storage.dtype)}, which torch does not have"
             )
+        if is_legacy and not storage.is_typed:
+            yield f"storage {key} has no dtype, which torch does not load from a legacy file"
         if not storage.device:
             yield f"storage {key} does not name its device"
     yield from refusals_of_value(pickle)

@@ -39,6 +39,8 @@ STORAGES = {
     "_UntypedStorage": "uint8",
 }
 """The dtype for each storage class."""
+CLASSES_OF_BYTES = ("UntypedStorage", "_UntypedStorage")
+"""Storage classes without a dtype: they count bytes."""
 
 ELEMENTS = {
     "float64": "f64",
@@ -107,8 +109,9 @@ class Storage:
     """A storage as a persistent id names it, `numel` items of `dtype`.
 
     `dtype` is the name of the storage's class if that is unknown. `part` is the first item and the
-    count of items if it is a part of the storage `key`. `device` is where it was when it was saved;
-    neither device nor count of items distinguishes storages.
+    count of items if it is a part of the storage `key`. `device` is where it was when it was saved,
+    `items` are those of the persistent id, `is_typed` says whether the class has a dtype; none of
+    these distinguishes storages.
     """
 
     key: str
@@ -117,6 +120,7 @@ class Storage:
     part: tuple[int, int] | None = None
     device: str = field(default="", compare=False)
     items: int = field(default=5, compare=False)
+    is_typed: bool = field(default=True, compare=False)
 
     @property
     def item(self) -> int | None:
@@ -215,16 +219,17 @@ def storage(pid: object, offset: int) -> object:
         _fail(f"storage {quoted(key)} has an invalid numel", offset)
     # The device of a storage does not affect its bytes, so any object may be there.
     device = location if isinstance(location, str) else ""
+    said = device, len(pid), kind.name not in CLASSES_OF_BYTES
     part = rest[0] if rest else None
     if part is None:
-        return Storage(key, dtype, numel, device=device, items=len(pid))
+        return Storage(key, dtype, numel, None, *said)
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(is_size, part[1:])):
         _fail(f"storage {quoted(key)} has invalid view metadata", offset)
     _view_key, first, count = part
     # Python's integers do not overflow, and both were checked to be sizes.
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a view that reaches past its end", offset)
-    return Storage(key, dtype, numel, (first, count), device, len(pid))
+    return Storage(key, dtype, numel, (first, count), *said)
 
 
 @dataclass(frozen=True, slots=True)
