@@ -72,10 +72,12 @@ def tensor(
     kind: str = "FloatStorage",
     offset: int = 0,
     metadata: bytes = b"",
+    more: Sequence[bytes] = (),
 ) -> bytes:
+    """A call that makes a tensor; `more` are further items of the storage's persistent id."""
     return call(
         name("torch._utils", "_rebuild_tensor_v2"),
-        storage(kind, key, numel),
+        storage(kind, key, numel, *more),
         number(offset),
         sizes(shape),
         sizes(strides),

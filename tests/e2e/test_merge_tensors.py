@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -303,14 +304,18 @@ def test_a_large_merged_text_is_written_before_git_does(repo: Repo, way: str) ->
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("as_zip", [True, False])
 @pytest.mark.parametrize("way", ["merge", "rebase"])
-def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(repo: Repo, way: str) -> None:
+def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(
+    repo: Repo, way: str, as_zip: bool
+) -> None:
     import torch
 
     def saved(**further: float) -> bytes:
         file = io.BytesIO()
         made = {name: torch.full((4, 4), value) for name, value in further.items()}
-        torch.save({"w": torch.ones(4, 4), **made}, file)
+        state = {"w": torch.ones(4, 4), **made}
+        torch.save(state, file, _use_new_zipfile_serialization=as_zip)
         return file.getvalue()
 
     repo.track("*.pt")
@@ -322,4 +327,5 @@ def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(repo: Repo, way:
         "ours": 2.0,
         "theirs": 3.0,
     }
+    assert zipfile.is_zipfile(repo.path / "model.pt") is as_zip
     assert_clean(repo)

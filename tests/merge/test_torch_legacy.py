@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+from functools import partial
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,17 +14,27 @@ import pytest
 from tests.containers.torch_files import (
     archive,
     legacy,
+    list_of,
     name,
     named,
     number,
+    pickled,
     sizes,
     storage,
+    tensor,
+    text,
+    tuple_of,
 )
 from tests.containers.torch_files import call as called
 from tests.kit import Repo
 from wtxtgit.containers.any_format import check, describe, identify
+from wtxtgit.containers.any_format import read as read_zip
+from wtxtgit.containers.torch import legacy as legacy_files
+from wtxtgit.containers.torch import legacy_reseal
+from wtxtgit.errors import FormatError
 from wtxtgit.merge.container import Merged, Merger
 from wtxtgit.merge.policy import Policy
+from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions
 from wtxtgit.report.merge import Strategy
 
 A, B = (0.0, 1.0, 2.0, 3.0), (5.0, 6.0)
@@ -143,6 +155,133 @@ def test_what_would_take_another_pickle_is_a_conflict() -> None:
     assert bytes(done.data) == more
     # One side alone added something: its file takes the rows of the other.
     assert held(merged(model(), more, model(b=(4, 4)))) == {"w": A, "v": (4, 4), "new": (1,)}
+
+
+def item(key: str, count: int, *, last: bytes = b"N") -> bytes:
+    """A tensor that can be added to a dict, or taken from one."""
+    return tensor(key, count, [count], [1], more=(last,))
+
+
+def state(*, key: str = "7", before: bytes = b"", **tensors: float) -> bytes:
+    """A file of tensors of two equal items each, whose storages have keys that count up."""
+    keys = [str(int(key) + n) for n in range(len(tensors))]
+    value = named(**{name: item(key, 2) for name, key in zip(tensors, keys, strict=True)})
+    raw = [(2, floats(one, one)) for one in tensors.values()]
+    return legacy(before + value, dict(zip(keys, raw, strict=True)))
+
+
+def test_tensors_that_both_sides_added() -> None:
+    base, ours, theirs = state(w=0), state(w=0, mine=1), state(w=5, other=2, more=3)
+    done = merged(base, ours, theirs)
+    assert held(done) == {"w": (5, 5), "mine": (1, 1), "other": (2, 2), "more": (3, 3)}
+    # Nothing moved but to make room: what is added comes behind the rest of its kind.
+    count = struct.pack("<q", 2)
+    added = count + floats(2, 2) + count + floats(3, 3)
+    assert bytes(done.data).endswith(count + floats(5, 5) + count + floats(1, 1) + added)
+    # What gained something gains more.
+    both = state(w=5, mine=1, other=2, more=3)
+    again = merged(both, bytes(done.data), state(w=5, mine=1, other=2, more=3, last=4))
+    assert held(again)["last"] == (4, 4)
+    assert held(merged(both, state(w=5, mine=1, other=2, more=3, last=4), bytes(done.data)))
+
+
+def test_new_storages_have_keys_of_no_other() -> None:
+    """Also not of one that the pickle names, and that is not in the file because it is empty."""
+    dropped = storage("DoubleStorage", "3", 0, b"N") + b"0"
+    ours = state(key="1", before=dropped, w=0, mine=1)
+    done = merged(state(key="1", before=dropped, w=0), ours, state(before=dropped, w=0, other=2))
+    assert held(done) == {"w": (0, 0), "mine": (1, 1), "other": (2, 2)}
+    assert legacy_files.read(done.data).storages.keys() == {"1", "2", "4"}
+
+
+def test_a_list_of_keys_in_any_spelling() -> None:
+    plain = state(w=0, mine=1)
+    assert list_of(text("7"), text("8")) in plain
+    for spelled in (
+        b"]" + text("7") + b"a" + text("8") + b"a",
+        b"(" + text("7") + b"q\1" + text("8") + b"l",
+        b"N0](" + text("7") + text("8") + b"eq\0",
+    ):
+        ours = plain.replace(list_of(text("7"), text("8")), spelled)
+        assert held(merged(state(w=0), ours, state(w=0, other=2))).keys() == {"w", "mine", "other"}
+
+
+def framed(value: bytes) -> bytes:
+    return b"\x80\x04\x95" + len(value + b".").to_bytes(8, "little") + value + b"."
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        item("9", 2, last=tuple_of(text("part"), number(0), number(2))),
+        tensor("9", 2, [1], [1], more=[b"N"]),
+        tensor("9", 2, [2], [1], more=[b"N"], metadata=named(neg=b"\x88")),
+        vector("9", 2),
+    ],
+    ids=["part", "not all of it", "negated", "other call"],
+)
+def test_what_is_no_item_is_not_added(new: bytes) -> None:
+    ours = state(w=0, mine=1)
+    value = named(w=item("7", 2), new=new)
+    theirs = legacy(value, {"7": (2, floats(0, 0)), "9": (2, floats(2, 2))})
+    done = merged(state(w=0), ours, theirs)
+    # It is in a file to which the other side's tensor can be added.
+    assert held(done).keys() == {"w", "mine", "new"}
+    both = legacy(named(w=item("7", 2), mine=new), {"7": (2, floats(0, 0)), "9": (2, floats(1, 1))})
+    done = merged(state(w=0), both, theirs)
+    assert "metadata:/data.pkl" in [one.name for one in done.conflicts]
+    assert bytes(done.data) == both
+
+
+def test_nothing_is_added_to_pickles_in_frames() -> None:
+    def file(**tensors: float) -> bytes:
+        keys = list_of(*(text(str(7 + n)) for n in range(len(tensors))))
+        value = named(**{name: item(str(7 + n), 2) for n, name in enumerate(tensors)})
+        made = state(**tensors).replace(pickled(value), framed(value))
+        return made.replace(pickled(keys), framed(keys))
+
+    done = merged(file(w=0), file(w=0, mine=1), file(w=0, other=2))
+    assert "in frames" in done.conflicts[0].reason
+    for ours, theirs in (
+        (state(w=0, mine=1), file(w=0, other=2)),
+        (file(w=0, mine=1), state(w=0, other=2)),
+    ):
+        assert held(merged(file(w=0), ours, theirs)).keys() == {"w", "mine", "other"}
+
+
+def test_what_a_file_can_not_gain() -> None:
+    files = state(w=0, mine=1), state(w=0, other=2)
+    ours, theirs = (legacy_files.read(memoryview(one)) for one in files)
+    zipped = read_zip(memoryview(archive(named(w=vector("0", 2)), {"0": bytes(8)})))
+    first = PlacedEntry(ours, 0), PlacedEntry(ours, 1)
+
+    def short(count: int) -> NewContent:
+        return NewContent(8, lambda: iter((bytes(count),)))
+
+    for further, message in (
+        (PlacedEntry(theirs, 0), "can't gain tensor 'w'"),
+        (PlacedEntry(theirs, 1, short(4)), "too few bytes"),
+        (PlacedEntry(theirs, 1, short(9)), "too many bytes"),
+        (PlacedEntry(theirs, 1, NewContent(4, partial(iter, (bytes(4),)))), "has 8 bytes, not 4"),
+        (PlacedEntry(zipped, 0), "another format"),
+    ):
+        with pytest.raises(FormatError, match=message) as caught:
+            legacy_reseal.reseal(ours, (*first, further), None, ReadOptions())
+        assert caught.value.field == "entries"
+
+
+def test_hostile_files_that_both_gained_something_are_merged_or_left() -> None:
+    base, ours, theirs = state(w=0), state(w=0, mine=1), state(w=0, other=2)
+    random = Random(3)  # noqa: S311
+    count = 0
+    for _ in range(200):
+        broken = bytearray(theirs)
+        for _ in range(random.randint(1, 2)):
+            broken[random.randrange(len(broken))] = random.randrange(256)
+        done = merged(base, ours, bytes(broken))
+        assert done.conflicts or not check(done.data).errors
+        count += not done.conflicts
+    assert 0 < count < 200
 
 
 def test_a_damaged_or_another_file_is_taken_as_a_whole_or_not_at_all() -> None:

@@ -9,17 +9,15 @@ Spec: `docs/spec/torch.md`, "Resealing"
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import TypeVar
 
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.containers.torch import PICKLE, overlay
-from wtxtgit.containers.torch.items import items_of
+from wtxtgit.containers.torch import PICKLE, overlay, zip_layout
+from wtxtgit.containers.torch.items import FRAME
 from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.pickle_read import (
     FLOAT,
@@ -39,11 +37,12 @@ from wtxtgit.containers.torch.read import (
     STORAGE,
     Torch,
 )
+from wtxtgit.containers.torch.sources import FileContents
 from wtxtgit.containers.torch.views import PACKED, Storage, View
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, hashed, mapped, pieces
-from wtxtgit.model.tensor import Entry, PackedBytes, ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 
 ID_DIGITS = 20
 """Digits of each of the two numbers in a file's fingerprint."""
@@ -53,14 +52,10 @@ FROM_LAYOUT = frozenset({ALIGNMENT, SERIALIZATION_ID})
 """Members that say how the file is written, or that identify it."""
 OUTSIDE = "../"
 """Prefix of shown names of members outside of the folder."""
-PICKLED = "pickle"
-ARRAY = "npy"
 # Bytes that are collected before they are hashed: most values are a few bytes long.
 FLUSH = 1 << 16
 _NUMBER = 8
 """Size in bytes of a count or a number."""
-_File = TypeVar("_File")
-_Fit = TypeVar("_Fit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,65 +66,68 @@ class TensorPlace:
     span: TensorSpan
 
 
-class TorchContents:
-    """The tensors of a file, also as entries, and the place of each, None if it has no bytes."""
+class TorchContents(FileContents):
+    """The tensors of a zip, and the place of each, None if it has no bytes."""
+
+    container: Torch
 
     def __init__(self, container: Torch, options: ReadOptions) -> None:
-        self.container = container
-        # In the form of their storages: conjugated or negated values could not be written there.
-        arrays = (array.listed(container.data) for array in container.arrays.values())
-        self.tensors = tensors = (*container.tensors(options), *arrays)
-        views = [view for _, view in container.listing.tensors]
-        self.items = items_of(container, Counter(t.name for t in tensors if t.absent is None))
-        self.entries: list[Entry] = []
-        self.places: list[TensorPlace | None] = []
-        for tensor, view in zip(tensors, views, strict=False):
-            item = self.items.tensors.get(tensor.name)
-            self.entries.append(entry_of(tensor, PICKLED, None if item is None else item.form))
-            self.places.append(_place(container, tensor, view))
-        for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
-            self.entries.append(entry_of(tensor, ARRAY))
-            member, array = container.directory.members[number], container.arrays[number]
+        arrays = [array.listed(container.data) for array in container.arrays.values()]
+        super().__init__(container, options, arrays)
+        self._checked: set[int] = set()
+        self.places: list[TensorPlace | None] = [
+            _place(container, tensor, view)
+            for tensor, (_, view) in zip(self.tensors, container.listing.tensors, strict=False)
+        ]
+        for number, array in container.arrays.items():
+            member = container.directory.members[number]
             span = TensorSpan(array.start - member.start, array.end - member.start)
-            self.places.append(TensorPlace(member, span) if tensor.nbytes else None)
+            self.places.append(TensorPlace(member, span) if span.end > span.start else None)
 
+    def is_framed(self) -> bool:
+        return FRAME in self.container.pickle.opcodes
 
-def values(container: Torch, options: ReadOptions) -> dict[str, object]:
-    """Return what a file holds besides its tensors, with hashes in place of long values.
+    def refuse_damaged(self, number: int) -> None:
+        place = self.places[number]
+        if place is not None and place.member.entry not in self._checked:
+            self._checked.add(place.member.entry)
+            zip_layout.check_crc32(self.container, place.member, self.options)
 
-    By the names of members below the folder: `data.pkl`, independent of the keys of storages; every
-    member that is neither a storage nor an array; and for a storage `data/<n>`, if it has bytes in
-    no tensor. n counts the storages that the pickle names; `data/-<key>` is one that it does not
-    name. Raises FormatError if members share bytes.
-    """
-    container.refuse_shared_bytes()
-    content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
-    listed = TorchContents(container, options)
-    items = listed.items
-    by_name: dict[str, object] = {
-        PICKLE: digest(container.pickle, lambda: mapped(content()), items.left_out),
-        BYTEORDER: container.byteorder,
-        **items.versions,
-    }
-    tensors = _members_of_tensors(container, items.storages)
-    for member in container.directory.members:
-        name = shown(container, member)
-        is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
-        if not is_told and not name.endswith("/"):
+    def values(self) -> dict[str, object]:
+        """Return what the file holds besides its tensors, with hashes in place of long values.
+
+        By the names of members below the folder: `data.pkl`, independent of the keys of storages;
+        every member that is neither a storage nor an array; and for a storage `data/<n>`, if it has
+        bytes in no tensor. n counts the storages that the pickle names; `data/-<key>` is one that
+        it does not name. Raises FormatError if members share bytes.
+        """
+        container, options, items = self.container, self.options, self.items
+        container.refuse_shared_bytes()
+        content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
+        by_name: dict[str, object] = {
+            PICKLE: digest(container.pickle, lambda: mapped(content()), items.left_out),
+            BYTEORDER: container.byteorder,
+            **items.versions,
+        }
+        tensors = _members_of_tensors(container, items.storages)
+        for member in container.directory.members:
+            name = shown(container, member)
+            is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
+            if not is_told and not name.endswith("/"):
+                blocks, size = _readable(container, member, options)
+                by_name[name] = _short(blocks(), size)
+        spans_of: dict[int, list[TensorSpan]] = {}
+        for place in dict.fromkeys(self.places):
+            if place is not None:
+                spans_of.setdefault(place.member.entry, []).append(place.span)
+        for entry, (name, member) in tensors.items():
             blocks, size = _readable(container, member, options)
-            by_name[name] = _short(blocks(), size)
-    spans_of: dict[int, list[TensorSpan]] = {}
-    for place in dict.fromkeys(listed.places):
-        if place is not None:
-            spans_of.setdefault(place.member.entry, []).append(place.span)
-    for entry, (name, member) in tensors.items():
-        blocks, size = _readable(container, member, options)
-        spans = spans_of.get(entry, [])
-        overlay.refuse_bomb(spans, size)
-        rest = overlay.uncovered(blocks, size, spans)
-        if rest is not None:
-            by_name[name] = rest
-    return by_name
+            spans = spans_of.get(entry, [])
+            overlay.refuse_bomb(spans, size)
+            rest = overlay.uncovered(blocks, size, spans)
+            if rest is not None:
+                by_name[name] = rest
+        return by_name
 
 
 def _short(blocks: Iterable[Buffer], size: int) -> bytes:
@@ -172,23 +170,6 @@ def _readable(
     return partial(container.blocks, member, options), member.size
 
 
-def entry_of(tensor: Tensor, kind: str, item: Hashable = None) -> Entry:
-    """Return a tensor as an entry; `kind` and `item` say what else its form depends on."""
-    form = (
-        kind,
-        item,
-        tensor.dtype,
-        tensor.shape,
-        tensor.element,
-        tensor.order,
-        tensor.byteorder,
-        tensor.strides,
-        tensor.absent,
-    )
-    stored = None if isinstance(tensor.held, PackedBytes) else tensor.held
-    return Entry(tensor.name, form, stored, tensor)
-
-
 def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     if view.storage is None or tensor.nbytes == 0:
         return None
@@ -200,20 +181,6 @@ def span_of(view: View) -> TensorSpan:
     is_packed = view.dtype in PACKED
     steps = None if is_packed else overlay.item_steps(view.shape, view.strides)
     return TensorSpan(*view.span(), steps, view.item)
-
-
-def first_fitting(files: Iterable[_File], fit: Callable[[_File], _Fit]) -> _Fit:
-    """Return what `fit` returns for the first of some files for which it raises no FormatError.
-
-    If there is none, raises the error of the first file. Each file is tried once.
-    """
-    refusals: list[FormatError] = []
-    for file in {id(file): file for file in files}.values():
-        try:
-            return fit(file)
-        except FormatError as error:
-            refusals.append(error)
-    raise refusals[0]
 
 
 def digest(

@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.torch import PICKLE
+from wtxtgit.containers.torch.legacy import Legacy
 from wtxtgit.containers.torch.listing import (
     MAX_COMPARED,
     MODULE_METADATA,
@@ -24,6 +25,7 @@ from wtxtgit.containers.torch.listing import (
     identity_of,
     word_of,
 )
+from wtxtgit.containers.torch.loading import ITEMS, LEGACY_ITEMS
 from wtxtgit.containers.torch.pickle_read import CallResult, Dict, Global, List, Set
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.views import (
@@ -95,7 +97,7 @@ class PickledItems:
         return identity_of(key) in self._keys[path]
 
 
-def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
+def items_of(container: Torch | Legacy, names: Mapping[str, int]) -> PickledItems:
     """Return the items of a file's pickle; `names` has how many tensors of each name have bytes."""
     met, storages = _references(container.pickle.root)
     found = PickledItems()
@@ -170,7 +172,9 @@ def _inside(value: object) -> Iterator[object]:
             yield from pair
 
 
-def _tensor_item(container: Torch, path: Path, key: object, value: object) -> TensorItem | None:
+def _tensor_item(
+    container: Torch | Legacy, path: Path, key: object, value: object
+) -> TensorItem | None:
     """Return the tensor under a key; None if it is not one, or is not spelled as torch does."""
     if not isinstance(key, str):
         return None
@@ -187,6 +191,9 @@ def _tensor_item(container: Torch, path: Path, key: object, value: object) -> Te
         return None
     requires_grad = value.args[4] if len(value.args) > 5 else None
     if not (_is_bare(value) and isinstance(requires_grad, bool) and _has_no_hooks(value.args[5])):
+        return None
+    items = LEGACY_ITEMS if isinstance(container, Legacy) else ITEMS
+    if found.storage.items != items or found.storage.part is not None:
         return None
     if not _is_spelled_by_us(found, value) or not _has_all_of_its_storage(container, found):
         return None
@@ -205,7 +212,7 @@ def _is_spelled_by_us(found: View, value: CallResult) -> bool:
     """Whether a call is the one that our writer makes for its tensor."""
     storage = found.storage
     callee = value.callee
-    if storage is None or not isinstance(callee, Global) or storage.items != 5:
+    if storage is None or not isinstance(callee, Global):
         return False
     is_typed = found.dtype in STORAGE_OF
     name = "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3"
@@ -215,11 +222,11 @@ def _is_spelled_by_us(found: View, value: CallResult) -> bool:
     return is_plain and storage.dtype == (found.dtype if is_typed else UNTYPED_DTYPE)
 
 
-def _has_all_of_its_storage(container: Torch, found: View) -> bool:
+def _has_all_of_its_storage(container: Torch | Legacy, found: View) -> bool:
     """Whether a tensor's items are exactly those of its storage, in any order."""
     storage = found.storage
-    member = None if storage is None else container.storages.get(storage.key)
-    if storage is None or member is None or found.dtype not in SIZES or found.offset != 0:
+    held = None if storage is None else container.storages.get(storage.key)
+    if storage is None or held is None or found.dtype not in SIZES or found.offset != 0:
         return False
     step = 1
     for stride, size in sorted(zip(found.strides, found.shape, strict=True)):
@@ -227,7 +234,7 @@ def _has_all_of_its_storage(container: Torch, found: View) -> bool:
             return False
         step *= size if size > 1 else 1
     nbytes = found.numel * found.item
-    return nbytes == member.size == storage.nbytes
+    return nbytes == held.size == storage.nbytes
 
 
 def _find_versions(found: PickledItems, name: str, value: Mapped, met: Mapping[int, int]) -> None:
@@ -322,6 +329,7 @@ def _put_item(pickle: PickleWriter, item: TensorItem, key: str) -> None:
         storage.numel,
         storage.device,
         requires_grad=item.requires_grad,
+        is_legacy=storage.items == LEGACY_ITEMS,
     )
     if item.as_parameter is not None:
         pickle.put_bool(item.as_parameter)

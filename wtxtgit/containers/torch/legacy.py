@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar, NamedTuple
 
 from wtxtgit.containers.cursor import Cursor, ListingBudget, fail, quoted
 from wtxtgit.containers.torch import listing, pickle_read, views
@@ -30,7 +31,7 @@ from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
@@ -44,12 +45,23 @@ COUNT_SIZE = 8
 REASON = "legacy torch file (not a zip): it is stored whole"
 
 
+class StoragePlace(NamedTuple):
+    """The bytes [start, end) of a storage in its file."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Legacy:
-    """A legacy file that was read; `storages` are their places [start, end) by key.
+    """A legacy file that was read; `storages` are their places by key.
 
     `end` is where the last storage ends, `start` where the value's pickle starts, `others` are the
-    other pickles.
+    other pickles, the last two of them the facts and the storages' keys.
     """
 
     data: ByteView
@@ -58,14 +70,19 @@ class Legacy:
     pickle: Pickle
     listing: PickledTensors
     named: tuple[Storage, ...]
-    storages: dict[str, tuple[int, int]]
+    storages: dict[str, StoragePlace]
     end: int
+    byteorder: ClassVar[str] = "little"
 
     def find(self, storage: Storage) -> StorageBytes | str:
         place = self.storages.get(storage.key)
         if place is None:
             return MISSING
-        return StorageBytes(self.data[place[0] : place[1]], place[0])
+        return StorageBytes(self.data[place.start : place.end], place.start)
+
+    def tensors(self, options: ReadOptions) -> Iterator[Tensor]:
+        for name, view in self.listing.tensors:
+            yield tensor(name, view, self.find, options.max_chunk)
 
 
 def claims(data: ByteView) -> bool:
@@ -104,14 +121,11 @@ def describe(
     legacy = read(data, listing)
     return Description(
         "torch",
-        tuple(
-            tensor(name, view, legacy.find, options.max_chunk)
-            for name, view in legacy.listing.tensors
-        ),
+        tuple(legacy.tensors(options)),
         {
             "reason": REASON,
             "protocol": legacy.pickle.protocol,
-            "byteorder": "little",
+            "byteorder": legacy.byteorder,
             "globals": global_names(legacy.pickle),
             "storages": len(legacy.storages),
         },
@@ -130,7 +144,7 @@ def check(data: ByteView) -> Findings:
     except FormatError as error:
         findings.refuse(error)
         return findings
-    places = {key: (start, end - start) for key, (start, end) in legacy.storages.items()}
+    places = {key: (place.start, place.size) for key, place in legacy.storages.items()}
     check_storages(findings, legacy.named, places, legacy.start)
     check_views(findings, legacy.listing.tensors, places)
     check_pickle(findings, legacy.pickle, legacy.start, "pickle")
@@ -149,14 +163,14 @@ def check(data: ByteView) -> Findings:
 
 def _storages(
     data: ByteView, keys: Pickle, named: tuple[Storage, ...]
-) -> tuple[dict[str, tuple[int, int]], int]:
+) -> tuple[dict[str, StoragePlace], int]:
     """Return where the storages are, and where the last one ends."""
     # The class in a key's first occurrence determines the size of its items.
     sizes: dict[str, int | None] = {}
     for storage in named:
         sizes.setdefault(storage.key, storage.item)
     cursor = Cursor(data, keys.end)
-    places: dict[str, tuple[int, int]] = {}
+    places: dict[str, StoragePlace] = {}
     for key in _keys(keys):
         if key not in sizes:
             message = f"storage {quoted(key)} is not used by any tensor"
@@ -173,7 +187,7 @@ def _storages(
             fail(message, offset=keys.end, field="storage keys")
         count = cursor.integer(COUNT_SIZE, "numel", signed=True)
         start = cursor.skip(count * size, "storage")
-        places[key] = start, cursor.pos
+        places[key] = StoragePlace(start, cursor.pos)
     return places, cursor.pos
 
 

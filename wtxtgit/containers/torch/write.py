@@ -135,6 +135,7 @@ def put_tensor(
     location: str = LOCATION,
     *,
     requires_grad: bool = False,
+    is_legacy: bool = False,
 ) -> None:
     """Add the call that rebuilds a tensor from all `items` items of the storage `key`."""
     is_typed = dtype in STORAGE_OF
@@ -145,7 +146,7 @@ def put_tensor(
     pickle.put_text(key)
     pickle.put_word(location)
     pickle.put_integer(items)
-    pickle.put(b"tQ")
+    pickle.put(b"NtQ" if is_legacy else b"tQ")
     pickle.put_integer(0)
     pickle.put_sizes(shape)
     pickle.put_sizes(strides)
