@@ -23,6 +23,7 @@ from tests.containers.torch_files import (
     pickled,
     sizes,
     storage,
+    tensor,
     text,
     tuple_of,
 )
@@ -47,7 +48,7 @@ def held(key: str, numel: int, part: bytes = b"N") -> bytes:
 
 
 def found(data: bytes) -> dict[str, Tensor]:
-    return {tensor.name: tensor for tensor in describe(memoryview(data)).tensors}
+    return {one.name: one for one in describe(memoryview(data)).tensors}
 
 
 def test_a_legacy_file_is_told_and_stored_whole() -> None:
@@ -80,6 +81,15 @@ def test_strided_views_and_parts_of_storages() -> None:
     listed = found(legacy(value, {"a": (6, FLOATS)}))
     assert struct.unpack("<6f", items_of(listed["t"])) == (0, 3, 1, 4, 2, 5)
     assert struct.unpack("<3f", items_of(listed["p"])) == (3, 4, 5)
+
+
+def test_negated_tensors_are_listed_by_value() -> None:
+    negated = tensor("a", 6, [2], [3], more=[b"N"], metadata=named(neg=b"\x88"))
+    listed = found(
+        legacy(named(w=negated, v=rebuilt(held("a", 6), 0, [6], [1])), {"a": (6, FLOATS)})
+    )
+    assert struct.unpack("<2f", items_of(listed["w"])) == (0, -3)
+    assert bytes(listed["v"].data) == FLOATS
 
 
 def test_classes_of_modules_are_known_by_their_names() -> None:

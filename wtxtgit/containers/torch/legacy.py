@@ -24,7 +24,14 @@ from wtxtgit.containers.torch.check import (
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.loading import refusals_of_value
 from wtxtgit.containers.torch.pickle_read import List, Pickle
-from wtxtgit.containers.torch.read import MISSING, StorageBytes, global_names, tensor
+from wtxtgit.containers.torch.read import (
+    MISSING,
+    StorageBytes,
+    by_value,
+    global_names,
+    tensor,
+    views_of,
+)
 from wtxtgit.containers.torch.safe_globals import imports_of
 from wtxtgit.containers.torch.values import values_of
 from wtxtgit.containers.torch.views import Storage
@@ -121,7 +128,7 @@ def describe(
     legacy = read(data, listing)
     return Description(
         "torch",
-        tuple(legacy.tensors(options)),
+        tuple(map(by_value, legacy.tensors(options), views_of(legacy.listing))),
         {
             "reason": REASON,
             "protocol": legacy.pickle.protocol,

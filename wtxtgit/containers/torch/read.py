@@ -202,7 +202,7 @@ def describe(container: Torch, options: ReadOptions) -> Description:
     return Description(
         "torch",
         (
-            *map(by_value, container.tensors(options), views_of(container)),
+            *map(by_value, container.tensors(options), views_of(container.listing)),
             *(a.listed(container.data) for a in container.arrays.values()),
         ),
         {
@@ -362,9 +362,9 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
     )
 
 
-def views_of(container: Torch) -> list[View]:
+def views_of(listed: PickledTensors) -> list[View]:
     """Return the views of the tensors of a pickle, in its order."""
-    return [view for _, view in container.listing.tensors]
+    return [view for _, view in listed.tensors]
 
 
 def by_value(tensor: Tensor, view: View) -> Tensor:
