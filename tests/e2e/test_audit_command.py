@@ -117,8 +117,13 @@ class TestForms:
         first, trusted, note, judged = said.out.splitlines()
         assert first.startswith("ok: ")
         assert trusted == "trusted: alice@example.com"
-        where = f"{chain.oid(ROOT)[:12]}, the first commit with signers that was seen"
-        assert note == f"note: no trust root is given: trust starts at {where}"
+        root = chain.oid(ROOT)[:12]
+        assert note == (
+            f"note: no trust root is given: trust starts at {root}, the first commit with signers "
+            f"that was seen; git config wtxtgit.trustRoot {root} fixes it there"
+        )
+        chain.git("config", "wtxtgit.trustRoot", root)
+        assert "no trust root" not in chain.call("audit").out
         assert judged == "note: no commit was judged, but the files at the tip match their seals"
 
     def test_json_by_either_option(self, faulty: Sealed) -> None:

@@ -275,6 +275,11 @@ class TestTheCommand:
         assert topic.wtxtgit(*asked, "-o", "out").stdout == b""
         assert (topic.path / "out").read_bytes() == printed
         assert topic.wtxtgit(*asked, "-o", "-").stdout == printed
+        named = f"out.{form}"
+        topic.wtxtgit("review", "main...topic", "-o", named)
+        assert (topic.path / named).read_bytes() == printed
+        topic.wtxtgit(*asked, "-o", "out.html")
+        assert (topic.path / "out.html").read_bytes() == printed
 
     def test_the_default_base(self, topic: Sealed, tmp_path: Path) -> None:
         clone = Sealed(topic.clone("clone").path)

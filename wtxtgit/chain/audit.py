@@ -19,7 +19,7 @@ from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH
@@ -357,7 +357,8 @@ class _Audit:
         walk = self._walk
         if self._request.trust_root is None:
             yield "no trust root is given: " + (
-                f"trust starts at {walk.root[:12]}, the first commit with signers that was seen"
+                f"trust starts at {walk.root[:12]}, the first commit with signers that was seen; "
+                f"git config {TRUST_ROOT} {walk.root[:12]} fixes it there"
                 if walk.root is not None
                 else "nobody is trusted, since no commit has signers"
             )

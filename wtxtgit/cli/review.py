@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _MOST = 20
 """Tensors, layers, generations and commits of a checkpoint that are printed."""
+_FORMS = {".md": "md", ".html": "html", ".json": "json", ".sarif": "sarif"}
+"""The output formats by the ending of the file."""
 _TITLES = {"generation": "gen", "signed by": "signers"}
 _T = TypeVar("_T")
 
@@ -53,20 +55,19 @@ _T = TypeVar("_T")
     "--format",
     "form",
     type=click.Choice(["text", "md", "json", "html", "sarif", "github"]),
-    default="text",
-    help="Output format: text (the default), md for a comment, json, an html page, sarif "
-    "for code scanning, or github for a step of a workflow.",
+    help="Output format: text, md for a comment, json, an html page, sarif for code scanning, or "
+    "github for a step of a workflow. Default: that of OUT's ending, or text.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @no_cache_option
 @cluster_options
-@click.option("-o", "--output", type=FILE, help="Write to this file.")
+@click.option("-o", "--output", type=FILE, metavar="OUT", help="Write to this file.")
 def review(
     range_: str | None,
     trust_root: str | None,
     key: Path | None,
     max_chunk: int,
-    form: str,
+    form: str | None,
     as_json: bool,
     no_cache: bool,
     scheduler: str | None,
@@ -82,12 +83,13 @@ def review(
 
     \b
     wtxtgit review origin/main...HEAD
-    wtxtgit review main...topic --format html -o review.html
+    wtxtgit review main...topic -o review.html
     """
     from wtxtgit.chain.reader import Facts
     from wtxtgit.review import review as review_review
 
-    form = "json" if as_json else form
+    named = None if output is None else _FORMS.get(output.suffix)
+    form = "json" if as_json else form or named or "text"
     if form == "github" and output is not None:
         raise UsageError("--format github is for a runner, which reads what is printed: no -o")
     repo = discover()
