@@ -466,15 +466,16 @@ OTHER_BYTES = "tensors and metadata are the same, but other bytes of the files d
 class PartChange(JsonObject):
     """A part of a file that is not a tensor; or, if `name` is None, bytes that belong to no part.
 
-    Without a name, `changed` means that nothing else differs, yet the files do; it has no offset.
-    Other changes of many parts at once have no offset either, but a count: of members of a zip that
-    are `recompressed`, in another way than before; of tensors or parts that are `reordered`, which
-    are what they were at other places; of tensors that `moved` to another shard of their file.
-    `offset` is its position after the change, or before it if it is gone. `before` and `after` are
-    sizes in bytes, None for none. `looks_like` is the format whose magic starts bytes that belong
-    to no part, `are_zeros` is set if all of these are 0, and `within` is the chunk that holds the
-    file in which they are, if it is not the whole file. `form` says in words how a part is written
-    differently whose values are compared as metadata.
+    `offset` is its position after the change, or before it if it is gone; `before` and `after` are
+    sizes in bytes, None for none. `form` says in words how a part whose values are compared as
+    metadata is written differently. Of bytes that belong to no part `looks_like` is the format with
+    whose magic they start, `zeros` says that all of them are 0, and `within` is the chunk with the
+    file that they are in, if that is not the whole file.
+
+    Without name and offset it is about many parts at once, with a count: of members of a zip that
+    are `recompressed`; of tensors or parts that are `reordered` but otherwise unchanged; of tensors
+    that `moved` to another shard of their file. Without a count, nothing else differs, and yet the
+    files do.
     """
 
     KEYS = (
