@@ -17,8 +17,8 @@ class Problem(JsonObject):
 
     `line` counts from 1. `chunk` is the `ix` of a text's chunk or the name of a container's chunk,
     `offset` the position of a byte in the file, `field` the name that the format's spec gives to
-    what stands there. If `more` is set, the problem stands for that number of problems of its kind
-    which were counted but not stored: see `Problems`.
+    what is there. If `more` is set, the problem represents that many problems of its kind, which
+    were counted but not stored: see `Problems`.
     """
 
     KEYS = "kind message line? array? chunk? offset? field? more?"

@@ -569,8 +569,8 @@ class DiffReport(JsonObject):
     """Two checkpoints compared: `a` before, `b` after.
 
     `imports` are the names that unpickling `b` would import, and may call, which torch does not
-    allow by itself and which `a` does not have. `repeated` are names that stand more often in `b`
-    than in `a`, and more than once.
+    allow by itself and which `a` does not have. `repeated` are names that occur more than once in
+    `b`, and more often than in `a`.
     """
 
     # Not slotted, for its cached properties.

@@ -130,7 +130,7 @@ class StorePruned(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PlacedPack(JsonObject):
-    """A pack of a remote, and its size; None for a part of one whose size is not told."""
+    """A pack of a remote, and its size; None for a part of one whose size is not stated."""
 
     pack: str
     size: int | None

@@ -84,11 +84,11 @@ class ReleaseFacts(JsonObject):
 class FileVerdict(JsonObject):
     """The result of checking one file.
 
-    `known` is False if the file is nothing that can be checked; `failure` is the error if it could
-    not be read at all. The optional fields are set for texts, ledgers and deltas that could be read
-    to the end. `signature` is the worst of a ledger's records, and for a delta that of its target.
-    `payload` says how much of a detached text's payload is available: complete, partly or absent.
-    `release` is what a release bundle says that a known key signed.
+    `known` is False if the file is of no kind that can be checked; `failure` is the error if it
+    could not be read at all. The optional fields are set for texts, ledgers and deltas that could
+    be read to the end. `signature` is the worst of a ledger's records, and for a delta that of its
+    target. `payload` says how much of a detached text's payload is available: complete, partly or
+    absent. `release` is what a release bundle says that a known key signed.
     """
 
     KEYS = (
