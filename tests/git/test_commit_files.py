@@ -79,7 +79,7 @@ def of(repo: Repo, commit: str) -> Mapping[bytes, TreeEntry]:
 @pytest.mark.parametrize("kind", ["sha1", "sha256"])
 def test_any_history(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small, so that trees are forgotten and told again.
-    monkeypatch.setattr(commit_files, "_REMEMBERED", 7)
+    monkeypatch.setattr(commit_files, "_MOST_TREES", 7)
     repo = new_repo(tmp_path / "r", kind)
     make = History(repo)
     chance = random.Random(7)  # noqa: S311 - the same in every run

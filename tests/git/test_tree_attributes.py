@@ -193,7 +193,7 @@ def test_more_sets_than_processes(repo: Repo) -> None:
 
 
 def test_memory_of_answers_is_bounded(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wtxtgit.git.attributes._REMEMBERED", 3)
+    monkeypatch.setattr("wtxtgit.git.attributes._MOST_ANSWERS", 3)
     files = attribute_files(History(repo), {b".gitattributes": b"*.fold filter=wtxt\n"})
     paths = [b"%d.fold" % i for i in range(1000)]
     with TreeAttributes(repo.repository) as attributes:

@@ -318,12 +318,12 @@ def test_folders_are_read_once(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> N
         # Of each tree three folders, and what did not change never.
         assert len(asked) == len(set(asked)) == 3 * len(made)
     asked.clear()
-    monkeypatch.setattr(trees, "_REMEMBERED", 3)
+    monkeypatch.setattr(trees, "_MOST_CACHED", 3)
     with TreeReader(repo.repository) as reader:
         for tree in made:
             assert len(reader.listing(tree)) == 4
             assert len(reader._folders) <= 3
-        assert reader._remembered == sum(map(len, reader._folders.values()))
+        assert reader._cached_entries == sum(map(len, reader._folders.values()))
 
 
 def test_folders_deeper_than_the_stack(repo: Repo) -> None:

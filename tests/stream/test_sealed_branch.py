@@ -171,7 +171,7 @@ def test_killed_around_the_push(
 
     child = os.fork()
     if not child:
-        where = "push" if when == "before the push" else "_remember"
+        where = "push" if when == "before the push" else "_set_local_ref"
         monkeypatch.setattr(RemoteBranch, where, die)
         pushed(ring, repo)
         os._exit(0)

@@ -69,7 +69,7 @@ def parse(content: bytes) -> Iterator[Line]:
     Lazily: a list of the lines of a file with very many short ones would take thirty times its
     size.
     """
-    return (_parse_line(found[0]) for found in _LINE.finditer(content))
+    return (_parse_line(match[0]) for match in _LINE.finditer(content))
 
 
 def content(lines: Iterable[Line]) -> bytes:
@@ -144,22 +144,22 @@ def quote(pattern: bytes) -> bytes:
     """Spell a pattern as git reads it: C-style in quotes where it has to be."""
     if not _NEEDS_QUOTES.search(pattern) and not pattern.startswith((b"#", _MACRO)):
         return pattern
-    spelled = bytearray(b'"')
+    quoted = bytearray(b'"')
     for byte in pattern:
-        # Bytes over 0x7F stand as they are: git unquotes bytes, not characters.
+        # Bytes over 0x7F are not escaped: git unquotes bytes, not characters.
         if byte in _ESCAPES:
-            spelled += b"\\" + _ESCAPES[byte]
+            quoted += b"\\" + _ESCAPES[byte]
         elif byte < 0x20 or byte == 0x7F:
-            spelled += b"\\%03o" % byte
+            quoted += b"\\%03o" % byte
         else:
-            spelled.append(byte)
-    return bytes(spelled + b'"')
+            quoted.append(byte)
+    return bytes(quoted + b'"')
 
 
-def unquote(spelled: bytes) -> bytes:
+def unquote(text: bytes) -> bytes:
     """Undo `quote`; this also works for paths that git quotes in its own output."""
-    quoted = _QUOTED.fullmatch(spelled)
-    return spelled if quoted is None else _ESCAPE.sub(_unescaped, quoted[1])
+    quoted = _QUOTED.fullmatch(text)
+    return text if quoted is None else _ESCAPE.sub(_unescaped, quoted[1])
 
 
 def _parse_line(raw: bytes) -> Line:
@@ -225,12 +225,12 @@ def _shown(pattern: bytes) -> str:
     return ascii(pattern.decode("utf-8", "surrogateescape"))
 
 
-_ALIVE = 8
+_MOST_PROCESSES = 8
 """Most processes, each for one set of gitattributes files."""
-_REMEMBERED = 1 << 16
+_MOST_ANSWERS = 1 << 16
 """Most answers that are kept for each of them."""
 _BATCH = 4096
-"""Bytes asked at once. Every pipe holds as many, so git and we never both wait to write."""
+"""Most bytes of one question: every pipe holds as many, so writing it can't deadlock."""
 _BLOCK = 1 << 16
 CHECKOUT = (
     "filter", "text", "crlf", "eol", "ident", "working-tree-encoding", "export-subst",
@@ -245,7 +245,7 @@ _CONFIG = """\
 \trepositoryFormatVersion = 0
 \tignoreCase = false
 """
-_FOREIGN = (
+_UNSET_VARIABLES = (
     "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_QUARANTINE_PATH", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_ATTR_SOURCE",
     "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
@@ -259,7 +259,8 @@ class TreeAttributes:
     """Asks git for attributes of paths under a given set of gitattributes files; a context manager.
 
     Runs one process for each set of files and attribute names, and keeps it for the next question.
-    Blobs in `unwritten` need not be in the repository.
+    Contents of gitattributes files are taken from `unwritten` (by blob id), else from the
+    repository.
     """
 
     def __init__(self, repo: Repository, unwritten: Mapping[str, bytes] | None = None) -> None:
@@ -268,16 +269,16 @@ class TreeAttributes:
         self._closing = contextlib.ExitStack()
         self._folder: Path | None = None
         self._blobs = BlobReader(repo)
-        self._asked: OrderedDict[_Key, _Question] = OrderedDict()
-        self._begun = 0
+        self._questions: OrderedDict[_Key, _Question] = OrderedDict()
+        self._started = 0
 
     def __enter__(self) -> TreeAttributes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for question in self._asked.values():
+        for question in self._questions.values():
             question.close()
-        self._asked.clear()
+        self._questions.clear()
         self._folder = None
         self._blobs.__exit__()
         self._closing.close()
@@ -314,14 +315,14 @@ class TreeAttributes:
         With `ignore_case` patterns match as they do where core.ignoreCase is set, which is the
         default on macOS and Windows. Raises EnvironmentFailure as `filtered` does.
         """
-        wanted = list(dict.fromkeys(paths))
-        if not attribute_files or not wanted:
-            return dict.fromkeys(wanted, (UNSPECIFIED,) * len(names))
+        ordered = list(dict.fromkeys(paths))
+        if not attribute_files or not ordered:
+            return dict.fromkeys(ordered, (UNSPECIFIED,) * len(names))
         question = self._question(attribute_files, names)
         # If no letter could be folded both answers are the same, and one process is enough.
-        if ignore_case and (question.is_foldable or any(map(_FOLDABLE.search, wanted))):
+        if ignore_case and (question.is_foldable or any(map(_FOLDABLE.search, ordered))):
             question = self._question(attribute_files, names, ignore_case=True)
-        return question.values(wanted)
+        return question.values(ordered)
 
     def _question(
         self,
@@ -331,23 +332,23 @@ class TreeAttributes:
         ignore_case: bool = False,
     ) -> _Question:
         key = frozenset(attribute_files.items()), names, ignore_case
-        question = self._asked.pop(key, None)
+        question = self._questions.pop(key, None)
         if question is None:
             # The least recently used process ends: a walk through history returns to the last few
             # sets.
-            if len(self._asked) >= _ALIVE:
-                self._asked.popitem(last=False)[1].close()
-            question = self._begin(attribute_files, names, ignore_case=ignore_case)
-        self._asked[key] = question
+            if len(self._questions) >= _MOST_PROCESSES:
+                self._questions.popitem(last=False)[1].close()
+            question = self._start(attribute_files, names, ignore_case=ignore_case)
+        self._questions[key] = question
         return question
 
-    def _begin(
+    def _start(
         self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], *, ignore_case: bool
     ) -> _Question:
         if self._folder is None:
-            self._folder = self._make()
-        self._begun += 1
-        work_tree = self._folder / f"tree-{self._begun}"
+            self._folder = self._make_repository()
+        self._started += 1
+        work_tree = self._folder / f"tree-{self._started}"
         try:
             work_tree.mkdir()
             written = [self._write(work_tree, *file) for file in attribute_files.items()]
@@ -356,7 +357,7 @@ class TreeAttributes:
                 f"the gitattributes files of a tree can't be written: {error.strerror}"
             ) from error
         env = {
-            **dict.fromkeys(_FOREIGN),
+            **dict.fromkeys(_UNSET_VARIABLES),
             "GIT_DIR": str(self._folder / "git"),
             "GIT_WORK_TREE": str(work_tree),
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -366,8 +367,8 @@ class TreeAttributes:
             "XDG_CONFIG_HOME": str(self._folder / "home"),
         }
         settings = ("-c", "core.ignoreCase=true") if ignore_case else ()
-        asked = ("check-attr", "-z", "--stdin", *names)
-        stream = run.GitStream(*settings, *asked, cwd=work_tree, env=env)
+        command = ("check-attr", "-z", "--stdin", *names)
+        stream = run.GitStream(*settings, *command, cwd=work_tree, env=env)
         is_foldable = any(map(_FOLDABLE.search, [*attribute_files, *written]))
         return _Question(stream, work_tree, names, is_foldable)
 
@@ -394,7 +395,7 @@ class TreeAttributes:
             out.write(content)
         return content
 
-    def _make(self) -> Path:
+    def _make_repository(self) -> Path:
         try:
             import tempfile
 
@@ -421,7 +422,7 @@ class _Question:
         self._stream = stream
         self._work_tree = work_tree
         self._names = names
-        self._known: dict[bytes, tuple[bytes, ...]] = {}
+        self._answered: dict[bytes, tuple[bytes, ...]] = {}
 
     def close(self) -> None:
         self._stream.__exit__()
@@ -430,14 +431,14 @@ class _Question:
         shutil.rmtree(self._work_tree, ignore_errors=True)
 
     def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
-        answers = {path: self._known[path] for path in paths if path in self._known}
-        asked = (path for path in paths if path not in self._known)
-        for batch in run.batches(asked, _BATCH):
+        answers = {path: self._answered[path] for path in paths if path in self._answered}
+        unanswered = (path for path in paths if path not in self._answered)
+        for batch in run.batches(unanswered, _BATCH):
             # Forget all answers at once: what is needed again soon is asked in batches anyway.
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
+            if len(self._answered) > _MOST_ANSWERS:
+                self._answered.clear()
             values = dict(zip(batch, self._answers(batch), strict=True))
-            self._known.update(values)
+            self._answered.update(values)
             answers.update(values)
         return answers
 
@@ -445,8 +446,8 @@ class _Question:
         self._stream.ask(run.joined(batch))
         # The answer for each attribute of each path is path, attribute and value, each ended by
         # NUL.
-        several = len(self._names)
-        missing = 3 * several * len(batch)
+        count = len(self._names)
+        missing = 3 * count * len(batch)
         output = bytearray()
         while missing > 0:
             block = self._stream.stdout.read1(_BLOCK)
@@ -456,7 +457,7 @@ class _Question:
             output += block
         fields = run.records(bytes(output))
         # If answers were out of step, one path would get the attributes of another.
-        if fields[:: 3 * several] != batch:
+        if fields[:: 3 * count] != batch:
             raise EnvironmentFailure("git check-attr gave an answer to something else")
         values = fields[2::3]
-        return [tuple(values[n : n + several]) for n in range(0, len(values), several)]
+        return [tuple(values[n : n + count]) for n in range(0, len(values), count)]

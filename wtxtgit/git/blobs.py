@@ -24,8 +24,8 @@ _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ALGORITHMS = {40: "sha1", 64: "sha256"}
 """The hash of object ids, by their number of hexadecimal digits."""
 _BLOCK = 1024 * 1024
-_FEW = 64
-"""Most objects that are asked for at once: a pipe holds the questions and the answers."""
+_MOST_AT_ONCE = 64
+"""Most objects that are asked for at once: questions and answers fit into pipes."""
 
 
 class TooLarge(EnvironmentFailure):
@@ -70,15 +70,15 @@ class CatFiles:
         """Unregister a reader; when the last one leaves, all processes end."""
         with self._lock:
             self._readers -= 1
-            ended = [] if self._readers else [s for some in self._idle.values() for s in some]
+            streams = [] if self._readers else [s for some in self._idle.values() for s in some]
             # Outside of the lock: waiting for a process to end may take a while.
             if not self._readers:
                 self._idle = {}
-        for stream in ended:
+        for stream in streams:
             stream.__exit__()
 
     @contextlib.contextmanager
-    def lent(self, how: str) -> Iterator[run.GitStream]:
+    def lend(self, how: str) -> Iterator[run.GitStream]:
         """Lend an idle process; `how` is `--batch` or `--batch-check`.
 
         After an exception the process is ended, because unread content may still be in its pipe.
@@ -105,8 +105,8 @@ class ObjectReader:
     """Reads objects of one kind (`blob`, `commit`); a context manager.
 
     Processes start when first needed. Every method raises EnvironmentFailure if the object does not
-    exist or is of another kind; those that return content also if its hash is not the id. The
-    reader stays usable after that.
+    exist or is of another kind; methods that return content also raise it if the hash is not the
+    id. The reader stays usable after that.
     """
 
     def __init__(self, repo: Repository, kind: str) -> None:
@@ -125,7 +125,7 @@ class ObjectReader:
 
     def size(self, oid: str) -> int:
         """Return the size in bytes that git reports for an object, without reading its content."""
-        with self._asked("--batch-check", oid) as (_, size):
+        with self._ask("--batch-check", oid) as (_, size):
             return size
 
     def read(self, oid: str, most: int) -> bytes:
@@ -141,8 +141,8 @@ class ObjectReader:
     def chunks(self, oid: str) -> Iterator[bytes]:
         """Yield an object's bytes in blocks.
 
-        The last one only if the hash of all of them is the id. If the caller stops early the rest
-        is discarded, and what was yielded so far is unverified.
+        The last block is only yielded if the hash of all of them is the id. If the caller stops
+        early the rest is discarded, and what was yielded so far is unverified.
         """
         with self._content(oid) as (stream, size):
             yield from hashed(self._blocks(stream, oid, size), self._kind, oid, size)
@@ -168,23 +168,23 @@ class ObjectReader:
 
         Also yields the size in bytes.
         """
-        with self._asked("--batch", oid) as (stream, size):
+        with self._ask("--batch", oid) as (stream, size):
             yield stream, size
             if stream.stdout.read(1) != b"\n":
                 raise self._cut_off(oid, size)
 
     @contextlib.contextmanager
-    def _asked(self, how: str, oid: str) -> Iterator[tuple[run.GitStream, int]]:
+    def _ask(self, how: str, oid: str) -> Iterator[tuple[run.GitStream, int]]:
         """Lend a process that was asked about an object; also yields the size in its answer."""
         check_oid(oid)
-        with self._open().lent(how) as stream:
+        with self._open().lend(how) as stream:
             stream.ask(oid.encode("ascii") + b"\n")
             # A process that died gives an empty line here.
-            told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
-            # However git understood the question, only an answer about this very object counts.
-            if told_oid != oid:
+            answered_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
+            # Git may have understood the question differently: only an answer with this id counts.
+            if answered_oid != oid:
                 raise EnvironmentFailure(
-                    f"git returned {self._kind} {told_oid} when asked for {oid}"
+                    f"git returned {self._kind} {answered_oid} when asked for {oid}"
                 )
             yield stream, size
 
@@ -206,29 +206,29 @@ def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
 
 def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
     """Return the sizes of those of the blobs that exist."""
-    there = {}
+    sizes_by_oid = {}
     for oid, line in _size_answers(repo, oids):
         with contextlib.suppress(EnvironmentFailure):
-            there[oid] = _parse_answer(line, "blob", oid)[1]
-    return there
+            sizes_by_oid[oid] = _parse_answer(line, "blob", oid)[1]
+    return sizes_by_oid
 
 
 def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, bytes]]:
     """Return git's `--batch-check` answer for each object; repeated ids are asked once."""
-    wanted = list(dict.fromkeys(map(check_oid, oids)))
-    asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
+    ordered = list(dict.fromkeys(map(check_oid, oids)))
+    questions = "".join(f"{oid}\n" for oid in ordered).encode("ascii")
     # A long list is sent to a process of its own, which reads all questions first: writing more
     # than a pipe holds to a shared process would block, with its answers unread.
-    if len(wanted) <= _FEW:
-        with CatFiles.of(repo).lent("--batch-check") as stream:
-            stream.ask(asked)
-            answers = [line for _ in wanted if (line := stream.stdout.readline())]
+    if len(ordered) <= _MOST_AT_ONCE:
+        with CatFiles.of(repo).lend("--batch-check") as stream:
+            stream.ask(questions)
+            answers = [line for _ in ordered if (line := stream.stdout.readline())]
     else:
-        how = ("cat-file", "--batch-check")
-        answers = repo.git(*how, stdin=asked, env=run.TRUE_OBJECTS).splitlines()
-    if len(answers) != len(wanted):
-        raise EnvironmentFailure(f"git returned {len(answers)} of {len(wanted)} sizes")
-    return list(zip(wanted, answers, strict=True))
+        command = ("cat-file", "--batch-check")
+        answers = repo.git(*command, stdin=questions, env=run.TRUE_OBJECTS).splitlines()
+    if len(answers) != len(ordered):
+        raise EnvironmentFailure(f"git returned {len(answers)} of {len(ordered)} sizes")
+    return list(zip(ordered, answers, strict=True))
 
 
 def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
@@ -251,7 +251,7 @@ def new_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
 
 
 def hashed(pieces: Iterable[bytes], kind: str, oid: str, size: int) -> Iterator[bytes]:
-    """Pass an object's pieces on, the last one only if the hash of all of them is the id.
+    """Yield an object's pieces, the last one only if the hash of all of them is the id.
 
     `size` is the size of the whole object. Raises EnvironmentFailure if the hash differs.
     """
@@ -278,9 +278,9 @@ def check_oid(oid: str) -> str:
     return oid
 
 
-def _parse_answer(line: bytes, kind: str, asked: str) -> tuple[str, int]:
+def _parse_answer(line: bytes, kind: str, oid: str) -> tuple[str, int]:
     """Parse `OID KIND SIZE` and return id and size; raises EnvironmentFailure for another kind."""
     words = line.split()
     if len(words) != 3 or words[1] != kind.encode("ascii") or not words[2].isdigit():
-        raise EnvironmentFailure(f"git has no {kind} {asked}")
+        raise EnvironmentFailure(f"git has no {kind} {oid}")
     return words[0].decode("ascii", "backslashreplace"), int(words[2])

@@ -21,9 +21,9 @@ from wtxtgit.git.trees import TreeChange, TreeEntry, TreeReader
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
-_REMEMBERED = 256
+_MOST_TREES = 256
 """Most trees that are remembered."""
-_NEAR = 4
+_MOST_PARENTS = 4
 """Most parents that a merge is compared with."""
 
 
@@ -31,11 +31,11 @@ _NEAR = 4
 class CommitFiles:
     """What a commit has that matters to sealing.
 
-    `entries` maps paths to whatever stands there (files, links, submodules): everything that the
-    commit's own gitattributes files pass through the filter, ledgers, gitattributes files, the
-    signers, and everything that has a ledger next to it. `filtered` are those paths among them that
-    go through the filter; ledgers, gitattributes files and the signers never do. `attribute_files`
-    are the gitattributes files that git reads, path to blob id.
+    `entries` are files, links and submodules by path: everything that goes through the filter
+    according to the commit's own gitattributes files, ledgers, gitattributes files, the signers,
+    and everything that has a ledger next to it. `filtered` are those of the paths that go through
+    the filter; ledgers, gitattributes files and the signers never do. `attribute_files` maps the
+    paths of the gitattributes files that git reads to blob ids.
     """
 
     entries: Mapping[bytes, TreeEntry]
@@ -62,7 +62,7 @@ class CommitFilesReader:
         self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
         self._trees: OrderedDict[str, CommitFiles] = OrderedDict()
-        self._known: dict[str, Commit] = {}
+        self._commits_by_oid: dict[str, Commit] = {}
 
     def __enter__(self) -> CommitFilesReader:
         return self
@@ -81,8 +81,8 @@ class CommitFilesReader:
         missing.
         """
         commit = self.commit(oid)
-        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
-        return self._tree(commit.tree, [self.commit(parent).tree for parent in known])
+        parents = () if oid in self._boundary else dict.fromkeys(commit.parents)
+        return self._tree(commit.tree, [self.commit(parent).tree for parent in parents])
 
     def staged(self, entries: Iterable[TreeEntry]) -> CommitFiles:
         """Return the files that a commit with these index entries would have."""
@@ -93,15 +93,15 @@ class CommitFilesReader:
         return self._reader.listing(self.commit(oid).tree)
 
     def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-        """Return what stands at these paths of a commit; paths with nothing are left out."""
+        """Return the entries at these paths of a commit; paths without one are left out."""
         return self._reader.at(self.commit(oid).tree, paths)
 
     def changes(self, before: str | None, after: str) -> list[TreeChange]:
         """List the files that differ between two commits; `before` may be None for an empty
         tree.
         """
-        known = None if before is None else self.commit(before).tree
-        return self._reader.between(known, self.commit(after).tree)
+        tree_before = None if before is None else self.commit(before).tree
+        return self._reader.between(tree_before, self.commit(after).tree)
 
     def attributes(
         self,
@@ -119,17 +119,17 @@ class CommitFilesReader:
 
     def commit(self, oid: str) -> Commit:
         """Return a commit, read from the bytes of its object."""
-        if oid not in self._known:
-            self._known[oid] = self._commits.commit(oid)
-        return self._known[oid]
+        if oid not in self._commits_by_oid:
+            self._commits_by_oid[oid] = self._commits.commit(oid)
+        return self._commits_by_oid[oid]
 
     def adopt(self, commit: Commit) -> None:
         """Remember a commit that is given, such as `history.nothing`, instead of reading it."""
-        self._known[commit.oid] = commit
+        self._commits_by_oid[commit.oid] = commit
 
     def _tree(self, oid: str, near: Sequence[str]) -> CommitFiles:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
-        if len(self._trees) >= _REMEMBERED:
+        if len(self._trees) >= _MOST_TREES:
             self._trees.popitem(last=False)
         # Reinserted last: most trees differ least from the one that was asked for just before.
         self._trees[oid] = tree
@@ -141,7 +141,7 @@ class CommitFilesReader:
         """
         last = next(reversed(self._trees), "")
         # Parents differ least. A merge of very many parents is not compared with each of them.
-        for other in dict.fromkeys([*near[:_NEAR], last]):
+        for other in dict.fromkeys([*near[:_MOST_PARENTS], last]):
             base = self._trees.get(other)
             if base is None:
                 continue
@@ -151,44 +151,44 @@ class CommitFilesReader:
         return None
 
     def _changed(self, oid: str, base: CommitFiles, changes: Sequence[TreeChange]) -> CommitFiles:
-        before, filtered = base.entries, base.filtered
+        entries_before, filtered = base.entries, base.filtered
         # Path and gitattributes alone decide what is filtered, and the latter are unchanged.
         changed = {change.path for change in changes}
-        there = {change.path: change.after for change in changes if change.after is not None}
-        filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
-        entries = {path: entry for path, entry in before.items() if path not in changed}
-        entries |= _chosen(there, filtered, entries.keys() | there.keys())
-        # A ledger may have come or gone while its artifact is unchanged.
-        newly_sealed = _sealed(there.keys() - before.keys()) - changed - entries.keys()
+        present = {change.path: change.after for change in changes if change.after is not None}
+        filtered = (filtered - changed) | self._filtered(base.attribute_files, present)
+        entries = {path: entry for path, entry in entries_before.items() if path not in changed}
+        entries |= _choose(present, filtered, entries.keys() | present.keys())
+        # A ledger may have been added or removed while its artifact is unchanged.
+        newly_sealed = _sealed(present.keys() - entries_before.keys()) - changed - entries.keys()
         entries |= self._reader.at(oid, newly_sealed)
-        for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
+        for path in (_sealed(changed - present.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
-        # Commits that hold the same share one object.
-        if entries == before and filtered == base.filtered:
+        # Commits with the same files share one object.
+        if entries == entries_before and filtered == base.filtered:
             return base
         return CommitFiles(entries, filtered, base.attribute_files)
 
     def _listed(self, oid: str) -> CommitFiles:
         return self._of_entries(self._reader.listing(oid))
 
-    def _of_entries(self, there: Mapping[bytes, TreeEntry]) -> CommitFiles:
+    def _of_entries(self, files: Mapping[bytes, TreeEntry]) -> CommitFiles:
         attribute_files = {
             path: entry.oid
-            for path, entry in there.items()
+            for path, entry in files.items()
             if _is_attributes(path) and entry.is_file
         }
-        filtered = self._filtered(attribute_files, there)
-        return CommitFiles(_chosen(there, filtered, there), filtered, attribute_files)
+        filtered = self._filtered(attribute_files, files)
+        return CommitFiles(_choose(files, filtered, files), filtered, attribute_files)
 
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
     ) -> frozenset[bytes]:
-        asked = [path for path in paths if not _is_special(path)]
-        return frozenset(self._attributes.filtered(attribute_files, asked))
+        candidates = [path for path in paths if not _is_special(path)]
+        return frozenset(self._attributes.filtered(attribute_files, candidates))
 
 
-def _chosen(
+def _choose(
     files: Mapping[bytes, TreeEntry], filtered: Container[bytes], ledgers: Container[bytes]
 ) -> dict[bytes, TreeEntry]:
     """Choose the entries of a CommitFiles; `ledgers` contains at least the paths of all ledgers."""

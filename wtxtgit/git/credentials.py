@@ -15,7 +15,7 @@ from wtxtgit.errors import UsageError
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.run import Environment
 
-# The helper has no terminal: a prompt would wait for ever.
+# The helper has no terminal: a prompt would wait forever.
 _QUIET: Environment = {"GIT_TERMINAL_PROMPT": "0"}
 _FAILED = 128
 
@@ -33,42 +33,42 @@ class Credential(NamedTuple):
 
 def fill(repo: Repository, url: str, user: str | None = None) -> Credential | None:
     """Ask git for the credential of a URL; returns None if it has none."""
-    asked = _described(url, user)
-    done = repo.call("credential", "fill", stdin=asked, env=_QUIET, ok=(0, _FAILED))
-    if done.code:
+    request = _request(url, user)
+    result = repo.call("credential", "fill", stdin=request, env=_QUIET, ok=(0, _FAILED))
+    if result.code:
         return None
-    found = dict(
+    answer = dict(
         line.split("=", 1)
-        for line in done.stdout.decode("utf-8", "replace").splitlines()
+        for line in result.stdout.decode("utf-8", "replace").splitlines()
         if "=" in line
     )
-    if "username" not in found or "password" not in found:
+    if "username" not in answer or "password" not in answer:
         return None
-    return Credential(url, found["username"], found["password"])
+    return Credential(url, answer["username"], answer["password"])
 
 
 def settle(repo: Repository, credential: Credential, *, is_good: bool) -> None:
     """Tell git whether a credential worked, so that its helpers keep or forget it."""
-    asked = _described(credential.url, credential.user) + _line("password", credential.password)
+    request = _request(credential.url, credential.user) + _line("password", credential.password)
     verb = "approve" if is_good else "reject"
-    repo.call("credential", verb, stdin=asked, env=_QUIET, ok=(0, 1, _FAILED))
+    repo.call("credential", verb, stdin=request, env=_QUIET, ok=(0, 1, _FAILED))
 
 
 def extra_header(repo: Repository, url: str) -> tuple[str, str] | None:
     """Return the header that git sends to a URL (http.extraHeader), by which some CI passes
     tokens.
     """
-    found = repo.call("config", "--get-urlmatch", "http.extraHeader", url, ok=(0, 1))
-    name, colon, value = found.stdout.decode("utf-8", "replace").strip().partition(":")
+    result = repo.call("config", "--get-urlmatch", "http.extraHeader", url, ok=(0, 1))
+    name, colon, value = result.stdout.decode("utf-8", "replace").strip().partition(":")
     return (name.strip(), value.strip()) if colon and "\n" not in value else None
 
 
 class Login:
     """The HTTP headers by which a server learns who is asking, as git would send them.
 
-    At first they are what the user configured (http.extraHeader), or a user and password given
-    here. If the server refuses these, git's credential helpers are asked, and told later whether
-    their answer was right; `is_refused` says that it was not. Safe to use from several threads.
+    At first they are what the user configured (http.extraHeader), or made of the user and password
+    given here. If the server refuses these, git's credential helpers are asked, and told later
+    whether their answer was accepted; `is_refused` says that it was not. Threads may share it.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Login:
         self._user, self._password = user, password
         self.is_refused = False
         self._lock = Lock()
-        self._asked: Credential | None = None
-        self._is_judged = False
+        self._helper_credential: Credential | None = None
+        self._is_settled = False
         header = extra_header(repo, url)
-        known = basic(user, password) if user and password else {}
-        self.headers: Mapping[str, str] = known if header is None else dict([header])
+        given = basic(user, password) if user and password else {}
+        self.headers: Mapping[str, str] = given if header is None else dict([header])
 
     def __reduce__(self) -> tuple[object, ...]:
         # Another process gets a lock of its own, and asks again.
@@ -97,20 +97,20 @@ class Login:
         with self._lock:
             if refused != self.headers:
                 return True
-            if self._asked is not None:
+            if self._helper_credential is not None:
                 return False
-            self._asked = fill(self._repo, self._url, self._user)
-            if self._asked is not None:
-                self.headers = basic(self._asked.user, self._asked.password)
-            return self._asked is not None
+            self._helper_credential = fill(self._repo, self._url, self._user)
+            if self._helper_credential is not None:
+                self.headers = basic(self._helper_credential.user, self._helper_credential.password)
+            return self._helper_credential is not None
 
     def settle(self, *, is_good: bool) -> None:
         """Tell git's helpers, once, whether the server accepted the credential that they gave."""
         with self._lock:
-            if self._asked is not None and not self._is_judged:
-                self._is_judged = True
+            if self._helper_credential is not None and not self._is_settled:
+                self._is_settled = True
                 self.is_refused = not is_good
-                settle(self._repo, self._asked, is_good=is_good)
+                settle(self._repo, self._helper_credential, is_good=is_good)
 
 
 def basic(user: str, password: str) -> dict[str, str]:
@@ -119,7 +119,7 @@ def basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {token}"}
 
 
-def _described(url: str, user: str | None) -> bytes:
+def _request(url: str, user: str | None) -> bytes:
     parts = urlsplit(url)
     host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
     lines = [_line("protocol", parts.scheme), _line("host", host)]

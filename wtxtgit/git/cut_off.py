@@ -1,7 +1,7 @@
-"""A migration that was interrupted after refs had moved, before index and work tree followed.
+"""A migration that was interrupted after it moved refs, but before it updated index and work tree.
 
-What the index has to follow is written down before any ref moves, so that the next run can finish
-it.
+Before any ref moves, HEAD's commits before and after the migration are recorded in a file, so that
+the next run can finish it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class CutOff(NamedTuple):
     are_texts: bool
 
 
-def note(repo: Repository, what: CutOff) -> None:
+def note(repo: Repository, migration: CutOff) -> None:
     """Record a migration before refs move; `forget` removes the record."""
-    line = f"{what.before} {what.after} {_TEXTS if what.are_texts else _FILES}\n"
+    line = f"{migration.before} {migration.after} {_TEXTS if migration.are_texts else _FILES}\n"
     replace_file(_file(repo), lambda descriptor: write_all(descriptor, (line.encode(),)))
 
 
@@ -48,12 +48,12 @@ def cut_off(repo: Repository) -> CutOff | None:
         before, after, kind = _file(repo).read_text("ascii").split()
     except (FileNotFoundError, ValueError):
         return None
-    found = CutOff(check_oid(before), check_oid(after), kind == _TEXTS)
-    if resolve_commit(repo, "HEAD") != found.after:
+    interrupted = CutOff(check_oid(before), check_oid(after), kind == _TEXTS)
+    if resolve_commit(repo, "HEAD") != interrupted.after:
         return None
     staged = ("diff-index", "--cached", "--quiet", "--ignore-submodules=all")
-    is_either = any(not repo.call(*staged, tip, "--", ok=(0, 1)).code for tip in found[:2])
-    return found if is_either else None
+    is_either = any(not repo.call(*staged, tip, "--", ok=(0, 1)).code for tip in interrupted[:2])
+    return interrupted if is_either else None
 
 
 def _file(repo: Repository) -> Path:

@@ -96,8 +96,8 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
     new_path, header = (*arguments[_LEAST:], None, None)[:2]
     relation = similarity = None
     if header is not None:
-        moved, score = _RELATION.search(header), _SIMILARITY.search(header)
-        relation = None if moved is None else {b"rename": "renamed", b"copy": "copied"}[moved[1]]
+        match, score = _RELATION.search(header), _SIMILARITY.search(header)
+        relation = None if match is None else {b"rename": "renamed", b"copy": "copied"}[match[1]]
         similarity = None if score is None else int(score[1])
     old, new = _side(*sides[:_SIDE]), _side(*sides[_SIDE:])
     if old is None and new is None:
@@ -110,6 +110,6 @@ def _side(file: bytes, oid: bytes, mode: bytes) -> DiffFile | None:
         return None
     if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
         raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are not a git object id and mode")
-    # All zeros stand for content that git has not hashed, such as a file of the work tree.
-    named = oid.decode() if oid.strip(b"0") else None
-    return DiffFile(Path(os.fsdecode(file)), named, int(mode, 8))
+    # An id of all zeros means that git has not hashed the content, as for a work-tree file.
+    known_oid = oid.decode() if oid.strip(b"0") else None
+    return DiffFile(Path(os.fsdecode(file)), known_oid, int(mode, 8))

@@ -2,9 +2,9 @@
 
 Both run in an empty git directory of their own that borrows the repository's objects, so replaced
 objects and refs that move meanwhile do not affect what is exported. An import moves no ref of the
-user, and its objects enter the repository only when it is complete: one that ends early leaves
-nothing behind. Blobs that exist are named by id and never pass through the stream. See "Input
-Format" there.
+user, and its objects enter the repository only when it is complete: an import that ends early
+leaves nothing behind. Existing blobs are named by id and never pass through the stream.
+git-fast-import(1), "Input Format", describes the stream.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class ScratchRepository:
     def _fault(self) -> str:
         """Return why an import ended, from git's crash report."""
         for report in self._folder.glob("fast_import_crash_*"):
-            said = _FATAL.search(report.read_text("utf-8", "backslashreplace"))
-            if said is not None:
-                return f"can't read this history: {said[1][:_MOST_SHOWN]}"
+            message = _FATAL.search(report.read_text("utf-8", "backslashreplace"))
+            if message is not None:
+                return f"can't read this history: {message[1][:_MOST_SHOWN]}"
         return "ended before its last commit"
 
 
@@ -196,10 +196,10 @@ class CommitWriter:
         self._stream.ask(b"\n".join(lines) + b"\n" + commit.head)
         self._stream.ask(b"data %d\n%b\n" % (len(commit.message), commit.message))
         words = [b"from", *[b"merge"] * len(parents)]
-        asked = [b"%b %b\n" % (w, _spelled(p)) for w, p in zip(words, parents, strict=False)]
+        edits = [b"%b %b\n" % (w, _spelled(p)) for w, p in zip(words, parents, strict=False)]
         ordered = sorted(changes, key=lambda change: change.oid is not None)
-        asked += map(_change_line, ordered)
-        self._stream.ask(b"".join(asked) + b"\n")
+        edits += map(_change_line, ordered)
+        self._stream.ask(b"".join(edits) + b"\n")
 
 
 def _spelled(parent: int | str) -> bytes:
@@ -218,7 +218,7 @@ def _parsed(stream: BufferedReader) -> Iterator[StreamedCommit]:
     line = read()
     while line and line != b"done\n":
         if not line.startswith(b"mark :"):
-            # `feature`, `reset`, `commit`, and whatever stands between them.
+            # `feature`, `reset`, `commit`, and the lines between them.
             line = read()
             continue
         mark, oid, head, message = int(line[6:]), "", b"", b""

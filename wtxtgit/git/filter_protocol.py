@@ -400,13 +400,13 @@ class FilterProcess:
         self._drain()
         self._writer.line(b"status=success")
         self._writer.flush_packet()
-        done = False
+        is_complete = False
         try:
             self._writer.content(content)
-            done = True
+            is_complete = True
         finally:
             self._writer.flush_packet()
-            if not done:
+            if not is_complete:
                 self._writer.line(b"status=error")
             self._writer.flush_packet()
 

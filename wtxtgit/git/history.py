@@ -57,10 +57,10 @@ class CommitReader(ObjectReader):
     def commit(self, oid: str) -> Commit:
         """Read a commit; raises EnvironmentFailure if there is none with that id."""
         header, _, _ = self._parts(oid)
-        tree, *others = [line.partition(b" ") for line in header.split(b"\n")]
+        tree, *more = [line.partition(b" ") for line in header.split(b"\n")]
         parents = []
         # Only lines at the beginning count: a signature further down may quote a commit.
-        for key, _, value in others:
+        for key, _, value in more:
             if key != b"parent":
                 break
             parents.append(_oid(value))
@@ -97,15 +97,15 @@ class CommitReader(ObjectReader):
 
 def _date(words: Sequence[bytes]) -> str:
     """Return the date of `[seconds, zone]`, such as `+0200`, in RFC 3339; empty if invalid."""
-    found = _WHEN.fullmatch(b" ".join(words))
-    if found is None:
+    match = _WHEN.fullmatch(b" ".join(words))
+    if match is None:
         return ""
-    # Imported here: whoever asks for no date, such as hooks, need not load it.
+    # Imported here: hooks, for example, need no dates.
     from datetime import datetime, timedelta, timezone
 
-    minutes = 60 * int(found["hours"]) + int(found["minutes"])
-    zone = timezone(timedelta(minutes=-minutes if found["sign"] == b"-" else minutes))
-    return datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
+    minutes = 60 * int(match["hours"]) + int(match["minutes"])
+    zone = timezone(timedelta(minutes=-minutes if match["sign"] == b"-" else minutes))
+    return datetime.fromtimestamp(int(match["seconds"]), zone).isoformat()
 
 
 def commits(
@@ -120,14 +120,14 @@ def commits(
 
     All are object ids of commits, or of tags of commits. `first_parent` follows only the first
     parent of a merge; the listed commits still have all their parents. `touching` are pathspecs: a
-    commit is left out if it has there what each of its parents has; they are ignored if git takes
-    no pathspecs that long (`run.fit`). Git may leave out a commit whose tree is out of order, so no
-    decision of trust may depend on a commit's not being listed. Raises EnvironmentFailure for an id
-    that is none.
+    commit is left out if none of its parents differs from it there. They are ignored if they are
+    too long for git's command line (`run.fit`). Git may leave out a commit whose tree is out of
+    order, so no decision of trust may depend on a commit's not being listed. Raises
+    EnvironmentFailure for an invalid id.
     """
     # Only ids: a name could begin with a dash, or point elsewhere by now.
-    asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
-    if not asked:
+    revisions = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
+    if not revisions:
         return []
     paths: list[str | bytes] = []
     if touching is not None and run.fit(touching):
@@ -135,14 +135,14 @@ def commits(
     output = repo.git(
         *_TRUE,
         "rev-list",
-        # Parents first, whatever the dates say: committers choose those.
+        # Parents first, regardless of dates, which committers choose.
         "--topo-order",
         "--reverse",
         *(("--first-parent",) if first_parent else ()),
         _FIELDS,
         "--stdin",
         *paths,
-        stdin="".join(f"{line}\n" for line in asked).encode("ascii"),
+        stdin="".join(f"{line}\n" for line in revisions).encode("ascii"),
         env=run.TRUE_OBJECTS,
     )
     lines = (line for line in output.splitlines() if not line.startswith(_HEADER))
@@ -182,8 +182,8 @@ class CommitGraph:
         """Return the commits that `tips` reach and `excluded` do not, parents before children."""
         tips, excluded = list(tips), list(excluded)
         self.add([*tips, *excluded])
-        wanted = self._reached(tips) - self._reached(excluded)
-        return [commit for commit in self._commits.values() if commit.oid in wanted]
+        chosen = self._reached(tips) - self._reached(excluded)
+        return [commit for commit in self._commits.values() if commit.oid in chosen]
 
     def reaches_base(self, tip: str) -> bool:
         """Tell whether a tip is the base, or descends from it."""
@@ -277,9 +277,9 @@ def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
 
     Parents come before their children. Empty if `descendant` does not descend from `ancestor`.
     """
-    asked = f"{check_oid(descendant)}\n^{check_oid(ancestor)}\n".encode("ascii")
+    revisions = f"{check_oid(descendant)}\n^{check_oid(ancestor)}\n".encode("ascii")
     arguments = ("rev-list", "--topo-order", "--reverse", "--ancestry-path", "--stdin")
-    output = repo.git(*_TRUE, *arguments, stdin=asked, env=run.TRUE_OBJECTS)
+    output = repo.git(*_TRUE, *arguments, stdin=revisions, env=run.TRUE_OBJECTS)
     return [_oid(line) for line in output.splitlines()]
 
 
@@ -287,9 +287,9 @@ def first_with(repo: Repository, tips: Iterable[str], blob: str) -> str | None:
     """Return the oldest commit that introduced a blob, of those that tips reach; None if there
     is none.
     """
-    asked = (*_TRUE, "log", "--format=%H", "-m", "--no-renames", "--no-patch")
-    found = f"--find-object={check_oid(blob)}"
-    output = repo.git(*asked, found, *map(check_oid, tips), "--", env=run.TRUE_OBJECTS)
+    command = (*_TRUE, "log", "--format=%H", "-m", "--no-renames", "--no-patch")
+    condition = f"--find-object={check_oid(blob)}"
+    output = repo.git(*command, condition, *map(check_oid, tips), "--", env=run.TRUE_OBJECTS)
     commits = output.split()
     return _oid(commits[-1]) if commits else None
 
@@ -312,13 +312,11 @@ def refuse_altered(repo: Repository) -> None:
 
 def tips(repo: Repository) -> list[str]:
     """List the commits of branches and tags, each once; tags of other objects are left out."""
-    listed = repo.git(
+    refs = repo.git(
         "for-each-ref", "--format=%(objectname)^{commit}", "refs/heads/", "refs/tags/",
         env=run.TRUE_OBJECTS,
     )  # fmt: skip
-    answers = repo.git(
-        "cat-file", "--batch-check=%(objectname)", stdin=listed, env=run.TRUE_OBJECTS
-    )
+    answers = repo.git("cat-file", "--batch-check=%(objectname)", stdin=refs, env=run.TRUE_OBJECTS)
     oids = (line for line in answers.splitlines() if not line.endswith(b" missing"))
     return list(dict.fromkeys(_oid(line) for line in oids))
 
@@ -333,7 +331,7 @@ def shallow_boundary(repo: Repository) -> frozenset[str]:
 
 
 def nothing(repo: Repository) -> Commit:
-    """Return a stand-in for no commit at all, as in a push to an empty remote: it holds no file.
+    """Return a commit without files that stands for no commit, as in a push to an empty remote.
 
     Its id is all zeros, which no object has; its tree is the empty one, which git knows without an
     object.
@@ -346,8 +344,8 @@ def default_branch(repo: Repository) -> str | None:
     """Return the remote-tracking branch of upstream's default branch, as
     `refs/remotes/origin/main`.
 
-    If the remote's HEAD is unknown here, as in a clone of a repository that was empty, the remote's
-    only branch. None if that leaves no branch, or several.
+    If the remote's HEAD is unknown here, as in a clone of a repository that was empty, this is the
+    remote's only branch; None if it has none, or several.
     """
     remote = upstream(repo)
     if remote is None:
@@ -364,8 +362,8 @@ def default_branch(repo: Repository) -> str | None:
 
 def remote_branches(repo: Repository, remote: str) -> list[str]:
     """List the remote-tracking branches of a remote, as `refs/remotes/origin/main`."""
-    listed = repo.git("for-each-ref", "--format=%(refname)", f"refs/remotes/{remote}/")
-    return os.fsdecode(listed).splitlines()
+    output = repo.git("for-each-ref", "--format=%(refname)", f"refs/remotes/{remote}/")
+    return os.fsdecode(output).splitlines()
 
 
 def upstream(repo: Repository) -> str | None:
@@ -401,15 +399,15 @@ def changing(
     Numbers are positions in `commits`. Raises EnvironmentFailure if a parent is missing.
     """
     numbers: dict[bytes, list[int]] = {path: [] for path in paths}
-    of = {commit.oid: commit.tree for commit in commits}
+    tree_of = {commit.oid: commit.tree for commit in commits}
     chosen = ChosenPaths.of(paths)
     with TreeReader(repo) as trees:
         for number, commit in enumerate(commits):
             for parent in commit.parents:
-                if parent not in of:
-                    of[parent] = reader.commit(parent).tree
-            before: set[str | None] = {of[parent] for parent in commit.parents} or {None}
-            changes = (trees.between(tree, commit.tree, chosen) for tree in before)
+                if parent not in tree_of:
+                    tree_of[parent] = reader.commit(parent).tree
+            parent_trees: set[str | None] = {tree_of[parent] for parent in commit.parents} or {None}
+            changes = (trees.between(tree, commit.tree, chosen) for tree in parent_trees)
             for path in {change.path for some in changes for change in some} & numbers.keys():
                 numbers[path].append(number)
     return numbers
@@ -467,7 +465,7 @@ def resolve_commit(repo: Repository, revision: str) -> str:
     """
     # Each line is one question.
     if "\n" not in revision:
-        with CatFiles.of(repo).lent("--batch-check") as stream:
+        with CatFiles.of(repo).lend("--batch-check") as stream:
             stream.ask(os.fsencode(revision) + b"^{commit}\n")
             match stream.stdout.readline().split():
                 # For a name that is unknown git prints `REVISION missing`.

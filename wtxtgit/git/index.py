@@ -22,7 +22,7 @@ from wtxtgit.git.trees import TreeEntry as TreeEntry
 _HASHES = {40: "sha1", 64: "sha256"}
 """The repository's hash, by the length of an object id in hex."""
 
-_STOPPED = 128
+_FATAL = 128
 """The exit code of git if it refuses what it was given."""
 
 
@@ -47,25 +47,25 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     `pathspecs` limit the list; they are relative to the folder of the repository's prefix. Raises
     UsageError for one that git does not take.
     """
-    listed = []
-    asked = ("ls-files", "-s", "-t", "-z", "--full-name")
+    index_entries = []
+    command = ("ls-files", "-s", "-t", "-z", "--full-name")
     if pathspecs:
-        answer = run.call(*asked, "--", *pathspecs, cwd=repo.here, ok=(0, _STOPPED))
-        if answer.code:
-            # An index that can't be read is told as that.
-            repo.git(*asked)
-            raise UsageError(_words(answer.stderr))
-        output = answer.stdout
+        result = run.call(*command, "--", *pathspecs, cwd=repo.here, ok=(0, _FATAL))
+        if result.code:
+            # If the index can't be read, this raises the error for that.
+            repo.git(*command)
+            raise UsageError(_message(result.stderr))
+        output = result.stdout
     else:
-        output = repo.git(*asked)
+        output = repo.git(*command)
     for record in run.records(output):
-        about, tab, path = record.partition(b"\t")
-        tag, mode, oid, stage = about.split(b" ")
+        details, tab, path = record.partition(b"\t")
+        tag, mode, oid, stage = details.split(b" ")
         # A path may contain anything but NUL; a record without the tab is not git's.
         if not tab:
             raise EnvironmentFailure(f"git ls-files returned {record[:200]!r}")
-        listed.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
-    return _with_intent(repo, listed)
+        index_entries.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
+    return _with_intent(repo, index_entries)
 
 
 def staged_paths(repo: Repository) -> set[bytes]:
@@ -112,18 +112,18 @@ def changes(repo: Repository) -> dict[bytes, FileChange]:
     return changed
 
 
-def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
+def _with_intent(repo: Repository, index_entries: list[TreeEntry]) -> list[TreeEntry]:
     """Mark the entries of `git add -N`, which `git ls-files` shows as empty files."""
-    empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
+    empty = {entry.path for entry in index_entries if entry.oid == _empty("blob", len(entry.oid))}
     if not empty:
-        return listed
+        return index_entries
     # Compared with the empty tree every entry is an addition, except those that a commit would
     # leave out.
-    against = ("--ita-invisible-in-index", _empty("tree", len(listed[0].oid)))
+    tree_options = ("--ita-invisible-in-index", _empty("tree", len(index_entries[0].oid)))
     names = ("--name-only", "-z", "--no-renames")
-    staged = run.records(repo.git("diff-index", "--cached", *names, *against, "--"))
+    staged = run.records(repo.git("diff-index", "--cached", *names, *tree_options, "--"))
     intended = empty.difference(staged)
-    return [entry._replace(intended=entry.path in intended) for entry in listed]
+    return [entry._replace(intended=entry.path in intended) for entry in index_entries]
 
 
 @cache
@@ -159,10 +159,10 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
         )
     )
     changes = {}
-    for about, path in zip(output[::2], output[1::2], strict=True):
-        fields = about.removeprefix(b":").split(b" ")
+    for details, path in zip(output[::2], output[1::2], strict=True):
+        fields = details.removeprefix(b":").split(b" ")
         if len(fields) != 5:
-            raise EnvironmentFailure(f"git diff-files returned {about[:200]!a}")
+            raise EnvironmentFailure(f"git diff-files returned {details[:200]!a}")
         change = FileChange(fields[4][:1].decode("ascii", "replace"))
         changes[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
     return changes
@@ -201,13 +201,13 @@ class Candidates(NamedTuple):
 def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     """List what `git add` would look at; raises UsageError for a pathspec that makes it stop."""
     here = repo.here
-    named = tuple(wanted.pathspecs) or _EVERYTHING
+    pathspecs = tuple(wanted.pathspecs) or _EVERYTHING
     others: tuple[str, ...] = ()
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
     # Before anything is listed: a misspelled pathspec makes git add nothing at all.
-    asked = _asked(repo, wanted, others)
-    refused = None if asked is None else refusal(asked)
+    dry_run = _dry_run(repo, wanted, others)
+    refused = None if dry_run is None else refusal(dry_run)
     changed = run.git(
         *UNFILTERED,
         "diff-files",
@@ -217,24 +217,24 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
         "--no-relative",
         "--ignore-submodules=none",
         "--",
-        *named,
+        *pathspecs,
         cwd=here,
     )
     tracked = list(dict.fromkeys(run.records(changed)))
     doubtful: list[bytes] = []
-    if asked is not None and repo.config.is_true("core.sparseCheckout"):
+    if dry_run is not None and repo.config.is_true("core.sparseCheckout"):
         # A file may exist outside of the sparse checkout, and its entry does not show that.
-        told = {*asked.stdout.split(b"\n")}
-        doubtful = [path for path in tracked if b"add '%b'" % path not in told]
-        tracked = [path for path in tracked if b"add '%b'" % path in told]
+        printed = {*dry_run.stdout.split(b"\n")}
+        doubtful = [path for path in tracked if b"add '%b'" % path not in printed]
+        tracked = [path for path in tracked if b"add '%b'" % path in printed]
     if not others:
         return Candidates(tracked, [], refused, doubtful)
     # gitignore(5) decides which files are new, unless -f asks for ignored ones too.
-    listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return Candidates(tracked, run.records(listed), refused, doubtful)
+    untracked = run.git("ls-files", "-z", *others, "--full-name", "--", *pathspecs, cwd=here)
+    return Candidates(tracked, run.records(untracked), refused, doubtful)
 
 
-def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Result | None:
+def _dry_run(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Result | None:
     """Return the result of `git add --dry-run`; None if it is clear that git would add everything.
 
     Raises UsageError for a pathspec that makes git stop.
@@ -243,9 +243,9 @@ def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Resul
     is_sparse = repo.config.is_true("core.sparseCheckout")
     if not wanted.pathspecs and not is_sparse:
         return None
-    listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
+    query = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
     # git-ls-files(1): --error-unmatch exits with 1 if a pathspec matches nothing.
-    is_whole = run.call(*listed, cwd=here, ok=(0, 1, 128)).code == 0
+    is_whole = run.call(*query, cwd=here, ok=(0, 1, 128)).code == 0
     if is_whole and not is_sparse and not _skips(here, wanted):
         return None
     # Something named is neither tracked nor new (ignored, empty, outside, misspelled), or may lie
@@ -257,15 +257,15 @@ def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Resul
     }
     options = [option for option, is_given in given.items() if is_given]
     command = (*UNFILTERED, "add", "--dry-run", *options, "--", *wanted.pathspecs)
-    asked = run.call(*command, cwd=here, ok=(0, 1, _STOPPED))
-    if asked.code == _STOPPED:
-        raise UsageError(_words(asked.stderr))
-    return asked
+    result = run.call(*command, cwd=here, ok=(0, 1, _FATAL))
+    if result.code == _FATAL:
+        raise UsageError(_message(result.stderr))
+    return result
 
 
 def refusal(added: run.Result) -> CheckError | None:
     """Return why a `git add` that ran to its end left something out; None if it added all."""
-    return CheckError(_words(added.stderr), hint=_advice(added.stderr)) if added.code else None
+    return CheckError(_message(added.stderr), hint=_advice(added.stderr)) if added.code else None
 
 
 def _skips(here: Path, wanted: Wanted) -> bool:
@@ -274,11 +274,11 @@ def _skips(here: Path, wanted: Wanted) -> bool:
     return any(record.startswith(b"S ") for record in tagged)
 
 
-def _words(stderr: bytes) -> str:
+def _message(stderr: bytes) -> str:
     """Return git's message without its advice, as one line."""
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
-    words = " ".join(line for line in lines if not line.startswith("hint: "))
-    return words.removeprefix("fatal: ").removeprefix("The ")
+    message = " ".join(line for line in lines if not line.startswith("hint: "))
+    return message.removeprefix("fatal: ").removeprefix("The ")
 
 
 def _advice(stderr: bytes) -> str | None:

@@ -1,9 +1,9 @@
 """Writing stat fields of entries into the index file, which no git command does.
 
-gitformat-index(5). Git takes an entry for unchanged if its stat fields are those of the work-tree
+gitformat-index(5). Git considers an entry unchanged if its stat fields are those of the work-tree
 file. Otherwise it reads the file again, through the filter, or, if the entry has another size,
-shows it as changed for ever. So git writes everything else to a copy, the stat fields are written
-into that copy, and it replaces the index under git's own lock.
+always shows it as changed. So git writes everything else to a copy of the index, the stat fields
+are written into that copy, and the copy replaces the index under git's own lock.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _WRAPPING = (2, 43)
 _NANO = 10**9
 _HASHES = {20: "sha1", 32: "sha256"}
 _OURS = b"held by wtxtgit\n"
-"""The content of our lock file, which git ignores. The index is written to another file, so a lock
-of a killed process is recognized by this content, and by nobody holding it open."""
+"""The content of our lock file, which git ignores: the index is written to another file. A lock
+that a killed process left has this content, and no process holds it open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def index_lines(files: Iterable[TreeEntry | StagedFile]) -> list[bytes]:
     return [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in files]
 
 
-_JOINED = ("-c", "core.splitIndex=false")
+_UNSPLIT = ("-c", "core.splitIndex=false")
 """Makes git write the index as one file: in a split index (gitformat-index(5), "Split index") the
 entries to be updated may be in a shared file. With core.splitIndex git splits it again at the next
 write; an index that was split by hand stays in one file."""
@@ -85,8 +85,8 @@ write; an index that was split by hand stays in one file."""
 def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
     """Put files into the index, all or none, with stat fields by which git sees them as unchanged.
 
-    A conflict at such a path ends. Raises EnvironmentFailure if the index stays locked for over a
-    second, and GitFailure if a folder stands at a path.
+    A conflict at such a path is resolved. Raises EnvironmentFailure if the index stays locked for
+    over a second, and GitFailure if there is a folder at a path.
     """
     chosen = list(files)
     if not chosen:
@@ -94,8 +94,8 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
     index = _index(repo)
     with _locked(index, is_waited_for=True), _copied(index) as copy:
         lines = run.joined(index_lines(chosen))
-        there = {"GIT_INDEX_FILE": str(copy)}
-        repo.git(*_JOINED, "update-index", "-z", "--index-info", stdin=lines, env=there)
+        env = {"GIT_INDEX_FILE": str(copy)}
+        repo.git(*_UNSPLIT, "update-index", "-z", "--index-info", stdin=lines, env=env)
         staged = _Index(copy, chosen)
         missing = staged.note()
         if missing:
@@ -117,19 +117,19 @@ def note_files(
         return
     index = _index(repo)
     with _locked(index, is_waited_for=is_waited_for), contextlib.ExitStack() as closing:
-        written = _Index(index, chosen)
-        if written.is_split or written.has_racy():
+        updated = _Index(index, chosen)
+        if updated.is_split or updated.has_racy():
             copy = closing.enter_context(_copied(index))
-            there = {"GIT_INDEX_FILE": str(copy)}
-            options = (*UNFILTERED, *_JOINED)
-            repo.git(*options, "update-index", "--force-write-index", env=there)
-            written = _Index(copy, chosen)
-        written.note()
-        written.put(index)
+            env = {"GIT_INDEX_FILE": str(copy)}
+            options = (*UNFILTERED, *_UNSPLIT)
+            repo.git(*options, "update-index", "--force-write-index", env=env)
+            updated = _Index(copy, chosen)
+        updated.note()
+        updated.put(index)
 
 
 def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
-    """Do the same where it only saves git time; returns whether it could be done.
+    """Do the same as `note_files` if possible, to save git time; returns whether it was possible.
 
     An index that is locked or can't be written is left alone: git then reads the files once more. A
     lock that a dead process of ours left is removed even if there are no files: that process may
@@ -201,7 +201,7 @@ class _Index:
         )
 
     def put(self, index: Path) -> None:
-        """Write this index to the place of `index`, whose lock the caller holds."""
+        """Replace the file `index` with this index; the caller holds its lock."""
         size = self._digest_size
         # With index.skipHash the hash is all zeros, and stays so.
         if any(self._data[-size:]):
@@ -211,10 +211,10 @@ class _Index:
             self._data[-size:] = digest
         folder = index.parent
         try:
-            with opened_folder(folder) as descriptor, new_file(descriptor, folder) as made:
-                write_all(made.descriptor, (self._data,))
-                os.fchmod(made.descriptor, self._mode)
-                made.put(index.name)
+            with opened_folder(folder) as descriptor, new_file(descriptor, folder) as file:
+                write_all(file.descriptor, (self._data,))
+                os.fchmod(file.descriptor, self._mode)
+                file.put(index.name)
         except OSError as error:
             raise EnvironmentFailure(f"{index}: can't be written: {reason(error)}") from error
 
@@ -292,34 +292,34 @@ _WAITS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
 def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
     """Hold git's own lock of an index."""
     lock = _lock_of(index)
-    with contextlib.ExitStack() as until:
+    with contextlib.ExitStack() as closing:
         try:
-            folder = until.enter_context(opened_folder(lock.parent))
-            made = until.enter_context(new_file(folder, lock.parent, 0o666))
+            folder = closing.enter_context(opened_folder(lock.parent))
+            file = closing.enter_context(new_file(folder, lock.parent, 0o666))
             # Before the lock is taken: a signal may come right after that.
-            until.callback(_give_back, made, lock)
-            os.write(made.descriptor, _OURS)
-            _take(made, lock, _WAITS if is_waited_for else ())
+            closing.callback(_release, file, lock)
+            os.write(file.descriptor, _OURS)
+            _acquire(file, lock, _WAITS if is_waited_for else ())
         except OSError as error:
             raise EnvironmentFailure(f"{lock}: can't be created: {reason(error)}") from error
         yield
 
 
-def _give_back(made: FileInMaking, lock: Path) -> None:
+def _release(file: FileInMaking, lock: Path) -> None:
     """Remove the lock if it is still the file that was made for it."""
     with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(made.descriptor), lock.stat(follow_symlinks=False)):
+        if os.path.samestat(os.fstat(file.descriptor), lock.stat(follow_symlinks=False)):
             lock.unlink()
 
 
-def _take(made: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
+def _acquire(file: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
     for wait in (*waits, None):
         _drop_stale(lock)
         try:
-            made.put(lock.name, is_new=True)
+            file.put(lock.name, is_new=True)
         except FileExistsError as error:
             if wait is None:
-                raise _taken(lock) from error
+                raise _lock_error(lock) from error
             time.sleep(wait)
         else:
             return
@@ -330,10 +330,10 @@ def refuse_locked(repo: Repository) -> None:
     lock = _lock_of(_index(repo))
     _drop_stale(lock)
     if os.path.lexists(lock):
-        raise _taken(lock)
+        raise _lock_error(lock)
 
 
-def _taken(lock: Path) -> EnvironmentFailure:
+def _lock_error(lock: Path) -> EnvironmentFailure:
     # Imported here: a filter that has nothing to complain about does without.
     import shlex
 
@@ -387,9 +387,9 @@ def _lock_of(index: Path) -> Path:
 @contextlib.contextmanager
 def _copied(index: Path) -> Iterator[Path]:
     """Copy an index for git to change; if there is none, git will create the copy."""
-    with contextlib.ExitStack() as until:
+    with contextlib.ExitStack() as closing:
         try:
-            copy = until.enter_context(new_folder(index.parent)) / index.name
+            copy = closing.enter_context(new_folder(index.parent)) / index.name
             with contextlib.suppress(FileNotFoundError):
                 # With its time stamp: git checks files again that are as young as their index.
                 shutil.copy2(index, copy)

@@ -1,9 +1,9 @@
-"""Which trees git is merging, so far as a merge driver can know.
+"""Finds out which trees git is merging, as far as a merge driver can.
 
-Git tells a driver only three contents and a path. `git merge` also exports the commit that it
-merges; a rebase, and a pick of several commits, write down what they are at before they begin with
-it; of a pick of one commit only git's command line tells. Whoever uses an answer still has to
-compare the contents that the driver was given with those in the trees.
+Git gives a driver only three contents and a path. `git merge` also exports the commit that it
+merges. A rebase, and a pick of several commits, record each step in a file before they begin with
+it. A pick of one commit is only known from git's command line. The caller still has to compare the
+contents that the driver was given with those in the trees.
 """
 
 from __future__ import annotations
@@ -61,16 +61,17 @@ def merged_trees(
 
 def _picked(repo: Repository, words: Sequence[str]) -> tuple[str, str] | None:
     """Return base and theirs of the commit that is being picked or reverted."""
-    done, todo = repo.git_dir / "rebase-merge" / "done", repo.git_dir / "sequencer" / "todo"
+    done_file = repo.git_dir / "rebase-merge" / "done"
+    todo_file = repo.git_dir / "sequencer" / "todo"
     is_revert = words[:1] == ["revert"]
-    if words[:1] == ["rebase"] or done.is_file():
-        step = _STEP.match(_lines(done)[-1])
-    elif todo.is_file():
-        step = _STEP.match(_lines(todo)[0])
+    if words[:1] == ["rebase"] or done_file.is_file():
+        step = _STEP.match(_lines(done_file)[-1])
+    elif todo_file.is_file():
+        step = _STEP.match(_lines(todo_file)[0])
     elif words[:1] in (["cherry-pick"], ["revert"]):
         # Values of options are no commits, or make it two.
-        named = {history.find(repo, f"{word}^{{commit}}") for word in words[1:] if word[:1] != "-"}
-        commits = [oid for oid in named if oid is not None]
+        oids = {history.find(repo, f"{word}^{{commit}}") for word in words[1:] if word[:1] != "-"}
+        commits = [oid for oid in oids if oid is not None]
         return _with_parent(repo, commits[0], is_revert=is_revert) if len(commits) == 1 else None
     elif words in (["stash", "pop"], ["stash", "apply"]):
         # A stash has two parents: the commit that it was made on, and the index.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pygit2
 
 _REFS = "refs/wtxtgit/targets"
-# Deliveries have no terminal: a prompt would wait for ever.
+# Deliveries have no terminal: a prompt would wait forever.
 _ENVIRONMENT: run.Environment = {**PLAIN, "GIT_TERMINAL_PROMPT": "0"}
 _NO_BRANCH = "couldn't find remote ref"
 _PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
@@ -74,17 +74,17 @@ class RemoteBranch:
             raise UsageError(f'"{shown(branch)}" is not a valid branch name')
         self._repo = repo
         self._remote = remote
-        self._there = f"refs/heads/{branch}"
+        self._remote_ref = f"refs/heads/{branch}"
         # A remote may be a URL, which can't always be part of a ref's name.
-        place = hashlib.sha256(os.fsencode(remote)).hexdigest()[:16]
-        self._here = f"{_REFS}/{place}/{branch}"
-        self._known: tuple[str | None, dict[bytes, str]] = None, {}
+        digest = hashlib.sha256(os.fsencode(remote)).hexdigest()[:16]
+        self._local_ref = f"{_REFS}/{digest}/{branch}"
+        self._cached: tuple[str | None, dict[bytes, str]] = None, {}
         self.label = f"{shown(remote)}#{branch}"
 
     def seen(self) -> str | None:
         """Return the branch's commit as last seen; None if it did not exist, or was never seen."""
-        done = self._repo.call("rev-parse", "--verify", "-q", self._here, ok=(0, 1))
-        return done.stdout.decode("ascii").strip() or None
+        result = self._repo.call("rev-parse", "--verify", "-q", self._local_ref, ok=(0, 1))
+        return result.stdout.decode("ascii").strip() or None
 
     def fetch(self) -> str | None:
         """Fetch the branch and return its commit; None if the remote has no such branch.
@@ -93,41 +93,41 @@ class RemoteBranch:
         """
         for is_last in _attempts():
             # Only this one ref is written: no tags, no remote-tracking branch.
-            refspec = f"+{self._there}:{self._here}"
-            asked = (*FETCH, "--end-of-options", self._remote, refspec)
-            done = transfer(self._repo, *asked, env=_ENVIRONMENT)
-            words = words_of(done.stderr)
-            if done.code == 0:
+            refspec = f"+{self._remote_ref}:{self._local_ref}"
+            command = (*FETCH, "--end-of-options", self._remote, refspec)
+            result = transfer(self._repo, *command, env=_ENVIRONMENT)
+            message = words_of(result.stderr)
+            if result.code == 0:
                 return self.seen()
-            if _NO_BRANCH in words:
-                self._forget()
+            if _NO_BRANCH in message:
+                self._delete_local_ref()
                 return None
-            if is_last or not _LOCKED.search(words):
-                raise self._failure(words)
+            if is_last or not _LOCKED.search(message):
+                raise self._failure(message)
         return None
 
     def push(self, commit: str) -> bool:
         """Push a commit to the remote's branch.
 
-        Returns False if the branch was at that commit already, or somebody else has moved it.
+        Returns False if the branch was at that commit already, or if somebody else moved it first.
         Raises RemoteUnavailable and RemoteRefused.
         """
-        asked = (*PUSH, "--end-of-options", self._remote, f"{commit}:{self._there}")
-        done = transfer(self._repo, *asked, env=_ENVIRONMENT)
-        if done.code == 0:
+        command = (*PUSH, "--end-of-options", self._remote, f"{commit}:{self._remote_ref}")
+        result = transfer(self._repo, *command, env=_ENVIRONMENT)
+        if result.code == 0:
             # A commit made in the same second may equal one that was pushed before: then no line is
             # printed.
-            self._remember(commit)
-            return _PUSHED.search(done.stdout) is not None
-        words = words_of(done.stdout + b"\n" + done.stderr)
-        if _MOVED_ON.search(words):
+            self._set_local_ref(commit)
+            return _PUSHED.search(result.stdout) is not None
+        message = words_of(result.stdout + b"\n" + result.stderr)
+        if _MOVED_ON.search(message):
             return False
-        raise self._failure(words)
+        raise self._failure(message)
 
     def files(self, commit: str, folder: str) -> dict[str, TreeEntry]:
         """Return the files of a commit below a folder, by path from there.
 
-        An empty folder means all. Raises RemoteRefused if a file stands in the folder's place.
+        An empty folder means all. Raises RemoteRefused if the folder is a file.
         """
         tree = resolve_tree(self._repo, commit)
         with TreeReader(self._repo) as trees:
@@ -140,40 +140,40 @@ class RemoteBranch:
                 if entry is None:
                     return {}
                 tree = entry.oid
-            found = trees.listing(tree).items()
-        return {os.fsdecode(path): entry for path, entry in found if entry.is_file}
+            entries = trees.listing(tree).items()
+        return {os.fsdecode(path): entry for path, entry in entries if entry.is_file}
 
     def delivered(self, commit: str, folder: str) -> dict[str, TreeEntry]:
         """Return the blobs that a commit's history says were delivered, by name below a folder.
 
-        The newest blob of each name counts. The messages of commits say, by a line made with
-        `named`, that they brought a blob under another path.
+        The newest blob of each name counts. A line in a commit's message, made with `named`, says
+        which blob the commit delivered, and under which path.
         """
         start = f"{folder}/".encode("ascii") if folder else b""
         return {
             path.removeprefix(start).decode("ascii"): TreeEntry(path, MODE_FILE, oid)
-            for path, oid in self._told(commit).items()
+            for path, oid in self._deliveries(commit).items()
             if path.startswith(start)
         }
 
-    def _told(self, commit: str) -> dict[bytes, str]:
+    def _deliveries(self, commit: str) -> dict[bytes, str]:
         """Return the deliveries in all messages of a history; reads only commits that are new."""
-        read, told = self._known
-        if read != commit:
-            is_later = read is not None and is_ancestor(self._repo, read, commit)
-            said = self._repo.git(
+        last_read, deliveries = self._cached
+        if last_read != commit:
+            is_later = last_read is not None and is_ancestor(self._repo, last_read, commit)
+            messages = self._repo.git(
                 "rev-list", "--format=%B", "--fixed-strings", "--grep=file: ", commit,
-                *((f"^{read}",) if is_later else ()),
+                *((f"^{last_read}",) if is_later else ()),
             )  # fmt: skip
             new: dict[bytes, str] = {}
-            for path, oid in _FILE.findall(said):
+            for path, oid in _FILE.findall(messages):
                 new.setdefault(path, oid.decode("ascii"))
-            told = {**(told if is_later else {}), **new}
-            self._known = commit, told
-        return told
+            deliveries = {**(deliveries if is_later else {}), **new}
+            self._cached = commit, deliveries
+        return deliveries
 
     def entry(self, commit: str, path: str) -> TreeEntry | None:
-        """Return what stands at a path of a commit, folders included; None for nothing."""
+        """Return the entry at a path of a commit, folders included; None if there is none."""
         with TreeReader(self._repo) as trees:
             return trees.standing(resolve_tree(self._repo, commit), path.encode("ascii")).entry
 
@@ -208,27 +208,27 @@ class RemoteBranch:
             parents = [] if parent is None else [pygit2.Oid(hex=parent)]
             return str(store.create_commit(None, author, committer, message, tree, parents))
 
-    def _identity(self, who: str) -> pygit2.Signature:
+    def _identity(self, variable: str) -> pygit2.Signature:
         import pygit2
 
-        told = self._repo.git("var", who).decode("utf-8", "replace").strip()
-        found = _IDENTITY.fullmatch(told)
-        if found is None:
+        output = self._repo.git("var", variable).decode("utf-8", "replace").strip()
+        match = _IDENTITY.fullmatch(output)
+        if match is None:
             raise EnvironmentFailure(
-                f"git var {who} says {shown(told)}", hint="git config user.name"
+                f"git var {variable} says {shown(output)}", hint="git config user.name"
             )
-        name, email, time, sign, hours, minutes = found.groups()
+        name, email, time, sign, hours, minutes = match.groups()
         offset = (int(hours) * 60 + int(minutes)) * (-1 if sign == "-" else 1)
         return pygit2.Signature(name, email, int(time), offset, "utf-8")
 
-    def _remember(self, commit: str) -> None:
+    def _set_local_ref(self, commit: str) -> None:
         # This only saves the next fetch time, and another process may be writing the ref.
         with contextlib.suppress(EnvironmentFailure):
-            self._repo.git(*NO_HOOKS, "update-ref", self._here, commit)
+            self._repo.git(*NO_HOOKS, "update-ref", self._local_ref, commit)
 
-    def _forget(self) -> None:
+    def _delete_local_ref(self) -> None:
         with contextlib.suppress(EnvironmentFailure):
-            self._repo.git(*NO_HOOKS, "update-ref", "-d", self._here)
+            self._repo.git(*NO_HOOKS, "update-ref", "-d", self._local_ref)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[pygit2.Repository]:
@@ -245,33 +245,33 @@ class RemoteBranch:
             finally:
                 store.free()
         except (pygit2.GitError, OSError, ValueError) as error:
-            words = " ".join(str(error).split())
-            raise RemoteUnavailable(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
+            message = " ".join(str(error).split())
+            raise RemoteUnavailable(f"{shown(self._repo.common_dir)}: {shown(message)}") from None
 
-    def _failure(self, words: str) -> EnvironmentFailure:
-        return failure(self.label, words)
+    def _failure(self, message: str) -> EnvironmentFailure:
+        return failure(self.label, message)
 
 
 class _Pieces(io.RawIOBase):
     """Pieces of bytes as a readable file."""
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
-        self._coming = iter(pieces)
-        self._held = memoryview(b"")
+        self._source = iter(pieces)
+        self._piece = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Buffer) -> int:  # type: ignore[override]
-        while not self._held.nbytes:
-            piece = next(self._coming, None)
+        while not self._piece.nbytes:
+            piece = next(self._source, None)
             if piece is None:
                 return 0
-            self._held = memoryview(piece)
+            self._piece = memoryview(piece)
         place = memoryview(buffer)
-        count = min(place.nbytes, self._held.nbytes)
-        place[:count] = self._held[:count]
-        self._held = self._held[count:]
+        count = min(place.nbytes, self._piece.nbytes)
+        place[:count] = self._piece[:count]
+        self._piece = self._piece[count:]
         return count
 
 

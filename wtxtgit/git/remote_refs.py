@@ -33,10 +33,10 @@ class RemoteRefs:
 
     def list(self, *patterns: str) -> dict[str, str]:
         """Return refs that match the patterns, and their object ids; tags are not peeled."""
-        asked = ("ls-remote", "--quiet", "--end-of-options", self._remote, *patterns)
-        lines = self._run(*asked).decode("utf-8", "surrogateescape").splitlines()
-        told = (line.partition("\t") for line in lines)
-        return {ref: oid for oid, _, ref in told if not ref.endswith("^{}")}
+        command = ("ls-remote", "--quiet", "--end-of-options", self._remote, *patterns)
+        lines = self._run(*command).decode("utf-8", "surrogateescape").splitlines()
+        fields = (line.partition("\t") for line in lines)
+        return {ref: oid for oid, _, ref in fields if not ref.endswith("^{}")}
 
     def fetch(
         self, refs: Iterable[str], env: run.Environment = PLAIN, *, only_blobs: bool = False
@@ -47,15 +47,15 @@ class RemoteRefs:
         A server of git's protocol 2 also gives objects by their ids. With `only_blobs` there are
         blobs, and perhaps trees of some: they become loose objects, each as soon as it is complete.
         """
-        how = _BLOBS if only_blobs else ()
+        options = _BLOBS if only_blobs else ()
         self._run(
-            *_NO_UPKEEP, *how, *FETCH, "--no-auto-maintenance", "--stdin",
+            *_NO_UPKEEP, *options, *FETCH, "--no-auto-maintenance", "--stdin",
             "--end-of-options", self._remote,
             stdin="".join(f"{ref}\n" for ref in refs).encode("utf-8", "surrogateescape"), env=env,
         )  # fmt: skip
 
     def _run(self, *arguments: str, stdin: bytes = b"", env: run.Environment = PLAIN) -> bytes:
-        done = transfer(self._repo, *arguments, stdin=stdin, env=env)
-        if done.code:
-            raise failure(self.label, words_of(done.stderr))
-        return done.stdout
+        result = transfer(self._repo, *arguments, stdin=stdin, env=env)
+        if result.code:
+            raise failure(self.label, words_of(result.stderr))
+        return result.stdout

@@ -72,7 +72,7 @@ class Config:
         """Return a value that may be a path, in which git replaces a leading `~`."""
         value = self.get(key)
         if value is not None and value.startswith(("~", "%(")):
-            return os.fsdecode(run.records(self._by_git(key, "--type=path", "-z").stdout)[0])
+            return os.fsdecode(run.records(self._ask_git(key, "--type=path", "-z").stdout)[0])
         return value
 
     def is_true(self, key: str, *, default: bool = False) -> bool:
@@ -84,8 +84,8 @@ class Config:
         if value is None:
             return default
         # git-config(1), "boolean": git decides what other spellings mean, such as numbers.
-        known = _BOOLEANS.get(value.lower())
-        return self._by_git(key, "--type=bool").stdout == b"true\n" if known is None else known
+        meaning = _BOOLEANS.get(value.lower())
+        return self._ask_git(key, "--type=bool").stdout == b"true\n" if meaning is None else meaning
 
     def size(self, key: str, default: int) -> int:
         """Return a number of bytes, with git's suffixes (k, m, g); `default` if unset or
@@ -95,7 +95,7 @@ class Config:
         if value is None or _DECIMAL.fullmatch(value):
             return default if value is None else int(value)
         try:
-            return int(self._by_git(key, "--type=int", ok=(0, 128)).stdout)
+            return int(self._ask_git(key, "--type=int", ok=(0, 128)).stdout)
         except ValueError:
             return default
 
@@ -118,8 +118,8 @@ class Config:
             values[os.fsdecode(name)] = value if equals else _VALUELESS
         return values
 
-    def _by_git(self, key: str, *how: str, ok: Iterable[int] = (0,)) -> run.Result:
-        return run.call("config", *how, "--get", key, cwd=self._cwd, ok=ok)
+    def _ask_git(self, key: str, *options: str, ok: Iterable[int] = (0,)) -> run.Result:
+        return run.call("config", *options, "--get", key, cwd=self._cwd, ok=ok)
 
 
 def values_in(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
@@ -131,11 +131,11 @@ def values_in(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
 def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
     """Return all values in one scope of the keys that match a regular expression of git's."""
     command = ("config", f"--{scope}", "-z", "--get-regexp", pattern)
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for record in run.records(run.call(*command, cwd=cwd, ok=(0, 1)).stdout):
         key, _, value = record.partition(b"\n")
-        found.setdefault(os.fsdecode(key), []).append(os.fsdecode(value))
-    return found
+        values.setdefault(os.fsdecode(key), []).append(os.fsdecode(value))
+    return values
 
 
 def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
@@ -211,10 +211,10 @@ class Repository:
         """
         here = folder or Path.cwd()
         questions = [word for question in _FACTS.values() for word in question]
-        asked = run.call("rev-parse", *questions, *_PLACES, cwd=here, ok=(0, 128))
-        answers = asked.stdout.split(b"\n")
+        result = run.call("rev-parse", *questions, *_PLACES, cwd=here, ok=(0, 128))
+        answers = result.stdout.split(b"\n")
         # A path with a line break gives more lines.
-        if asked.code or len(answers) != len(_FACTS) + len(_PLACES) + 1 or not answers[-2]:
+        if result.code or len(answers) != len(_FACTS) + len(_PLACES) + 1 or not answers[-2]:
             return cls._find(here)
         facts = {
             name: os.fsencode(_path(answer, here)) if "--git-path" in _FACTS[name] else answer
@@ -231,8 +231,8 @@ class Repository:
         """Find the repository with one question at a time, to learn which has no answer."""
         # Git's exit code is the same for "no repository" and other errors; only its message
         # differs.
-        words = {"LC_ALL": "C"}
-        answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
+        english = {"LC_ALL": "C"}
+        answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=english, ok=(0, 128))
         if answer.code:
             if "not a git repository" in answer.stderr.decode("utf-8", "backslashreplace"):
                 return None
@@ -343,12 +343,12 @@ class Repository:
         `index_file` is another index than the repository's. Values are as git prints them: a
         string, `set`, `unset` or `unspecified`.
         """
-        asked = run.joined(dict.fromkeys(paths))
-        if not asked:
+        stdin = run.joined(dict.fromkeys(paths))
+        if not stdin:
             return {}
         cached = ("--cached",) if from_index else ()
         env = {"GIT_INDEX_FILE": str(index_file)} if index_file else None
-        output = self.git("check-attr", *cached, "-z", "--stdin", *names, stdin=asked, env=env)
+        output = self.git("check-attr", *cached, "-z", "--stdin", *names, stdin=stdin, env=env)
         fields = run.records(output)
         values: dict[bytes, dict[str, bytes]] = {}
         for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=True):

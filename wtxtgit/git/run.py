@@ -24,10 +24,10 @@ from wtxtgit.io.workers import signals_later
 MIN_VERSION = (2, 31)
 """The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""
 
-_PASSED = frozenset(
+_PASSED_NAMES = frozenset(
     f"GIT_{name}"
     for name in (
-        # which repository, index and objects; a hook is told in this way
+        # which repository, index and objects; git sets these for a hook
         "DIR", "WORK_TREE", "COMMON_DIR", "INDEX_FILE", "OBJECT_DIRECTORY",
         "ALTERNATE_OBJECT_DIRECTORIES", "QUARANTINE_PATH", "NAMESPACE", "SHALLOW_FILE",
         "NO_REPLACE_OBJECTS", "REPLACE_REF_BASE", "CEILING_DIRECTORIES",
@@ -80,8 +80,8 @@ class GitFailure(EnvironmentFailure):
 
     def __init__(self, arguments: Sequence[str | bytes], code: int, stderr: bytes) -> None:
         # After an empty line comes long advice.
-        said = stderr[-_STDERR_SHOWN:].strip().partition(b"\n\n")[0]
-        words = said.decode("utf-8", "backslashreplace")
+        message = stderr[-_STDERR_SHOWN:].strip().partition(b"\n\n")[0]
+        words = message.decode("utf-8", "backslashreplace")
         command = " ".join(_shown(argument) for argument in arguments)
         super().__init__(f"git {command} ended with {code}" + (f": {words}" if words else ""))
         self.code = code
@@ -115,7 +115,7 @@ def environment(extra: Environment | None = None) -> dict[str, str]:
     env = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name in _PASSED or name.startswith(_PASSED_GROUPS)
+        if not name.startswith("GIT_") or name in _PASSED_NAMES or name.startswith(_PASSED_GROUPS)
     }
     # Git may be started in another folder than this process was.
     for name in _RELATIVE_TO_PROCESS:
@@ -201,7 +201,7 @@ def _end(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
 
     Git removes its locks when it is terminated (if it were killed they would stay), except a lock
     that it is creating at that moment. So it gets a moment to end by itself, as most do, unless it
-    reads input (`at_once`) and could take half of it for all.
+    reads input (`at_once`) and could mistake a part of it for the whole.
     """
     try:
         if not at_once:
@@ -240,21 +240,21 @@ def fit(paths: Sequence[bytes]) -> bool:
     Those of a tree may be too long or too many.
     """
     longest = max(map(len, paths), default=0)
-    return longest <= _MOST_ARGUMENT and sum(map(_taken, paths)) <= _MOST_ARGUMENTS
+    return longest <= _MOST_ARGUMENT and sum(map(_argument_size, paths)) <= _MOST_ARGUMENTS
 
 
 def batches(paths: Iterable[bytes], most: int = _MOST_ARGUMENTS) -> Iterator[list[bytes]]:
     """Split paths into lists that take at most `most` bytes as arguments.
 
-    A longer path stands alone.
+    A longer path is in a list of its own.
     """
     batch: list[bytes] = []
     room = most
     for path in paths:
-        room -= _taken(path)
+        room -= _argument_size(path)
         if batch and room < 0:
             yield batch
-            batch, room = [], most - _taken(path)
+            batch, room = [], most - _argument_size(path)
         batch.append(path)
     if batch:
         yield batch
@@ -306,7 +306,7 @@ def version() -> tuple[int, ...]:
     return tuple(int(part) for part in numbers[0].split("."))
 
 
-def _taken(path: bytes) -> int:
+def _argument_size(path: bytes) -> int:
     """Return the bytes that an argument takes, including NUL and the pointer to it."""
     return len(path) + 9
 

@@ -50,14 +50,14 @@ def answer(repo: Repository, place: SshPlace, *command: str) -> bytes | None:
     The repository's path becomes the command's first argument. Returns None if the command fails,
     can't be run, or prints more than 64 KiB.
     """
-    first, *others = command
+    first, *arguments = command
     if not (_HOST.fullmatch(place.host) and _PATH.fullmatch(place.path)):
         return None
-    asked = " ".join((first, place.path, *others))
+    remote_command = " ".join((first, place.path, *arguments))
     port = ("-p", str(place.port)) if place.port else ()
     try:
-        done = subprocess.run(
-            (*_ssh(repo), *port, place.host, asked),
+        result = subprocess.run(
+            (*_ssh(repo), *port, place.host, remote_command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -66,7 +66,7 @@ def answer(repo: Repository, place: SshPlace, *command: str) -> bytes | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if not done.returncode and len(done.stdout) <= _MOST else None
+    return result.stdout if not result.returncode and len(result.stdout) <= _MOST else None
 
 
 def _ssh(repo: Repository) -> tuple[str, ...]:

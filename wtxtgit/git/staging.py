@@ -26,21 +26,21 @@ _WITH_ALL = "index.lock"
 
 def write_blob(repo: Repository, data: Buffer) -> str:
     """Store bytes as a blob without filtering them; returns its object id."""
-    written = repo.git("hash-object", "-w", "--no-filters", "--stdin", stdin=data)
-    return check_oid(written.decode("ascii", "backslashreplace").strip())
+    output = repo.git("hash-object", "-w", "--no-filters", "--stdin", stdin=data)
+    return check_oid(output.decode("ascii", "backslashreplace").strip())
 
 
 def stage(repo: Repository, files: Iterable[TreeEntry], removed: Iterable[bytes] = ()) -> None:
     """Add files to the index and remove others, all of them or none.
 
-    A conflict at such a path ends. Raises GitFailure if the index is locked, or a folder stands at
-    a path.
+    A conflict at such a path is resolved. Raises GitFailure if the index is locked, or there is a
+    folder at a path.
     """
     # A single call: git writes the index once, or not at all.
     lines = index_lines(files)
     # git-update-index(1): mode 0 removes a path, whatever the object id.
-    nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
-    lines += [b"0 %b\t%b" % (nothing, path) for path in removed]
+    null_oid = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
+    lines += [b"0 %b\t%b" % (null_oid, path) for path in removed]
     if lines:
         drop_stale_lock(repo)
         repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines))
@@ -49,8 +49,8 @@ def stage(repo: Repository, files: Iterable[TreeEntry], removed: Iterable[bytes]
 def is_partial_commit(repo: Repository) -> bool:
     """Tell whether this is a hook of `git commit PATH`.
 
-    The index is then a temporary one, made for that commit: what a hook
-    stages is in the commit, but not in the index that the user goes on with.
+    The index is then a temporary one, made for that commit: what a hook stages is in the commit,
+    but not in the index that the user has afterwards.
     """
     return _PARTIAL.fullmatch(repo.git_path("index").name) is not None
 
@@ -77,9 +77,9 @@ def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
 
 
 def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Have git write the files of these paths from the index, whatever stands there."""
+    """Have git write the files of these paths from the index, replacing what is there."""
     chosen = list(paths)
-    there = [path for path in chosen if os.path.lexists(repo.file(path))]
+    existing = [path for path in chosen if os.path.lexists(repo.file(path))]
     try:
         _checkout(repo, chosen)
     except Exception:
@@ -87,7 +87,7 @@ def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     except BaseException:
         # Git removes a file before it writes it, and if it is terminated in between the file stays
         # missing. Further signals are ignored by now.
-        _checkout(repo, [path for path in there if not os.path.lexists(repo.file(path))])
+        _checkout(repo, [path for path in existing if not os.path.lexists(repo.file(path))])
         raise
 
 
@@ -106,9 +106,9 @@ def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:
     fields of files whose content is staged; until then git reads them again, through the filter, to
     see that they are unchanged.
     """
-    added = add_some(repo, paths, *options)
-    if added.code:
-        raise run.GitFailure(("add", *options), added.code, added.stderr)
+    result = add_some(repo, paths, *options)
+    if result.code:
+        raise run.GitFailure(("add", *options), result.code, result.stderr)
 
 
 def add_some(repo: Repository, paths: Iterable[bytes], *options: str) -> run.Result:

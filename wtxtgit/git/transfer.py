@@ -17,7 +17,7 @@ from wtxtgit.io.view import Buffer
 
 # The remote's hooks still run: git removes our settings from their environment.
 NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
-# A server that sends nothing for so many seconds is gone; git itself would wait for ever.
+# If a server sends nothing for so many seconds git gives up; by default it waits forever.
 PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
 FETCH = (
     "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
@@ -29,7 +29,7 @@ PLAIN: run.Environment = {"LC_ALL": "C"}
 _ANY = tuple(range(256))
 WITH_PASSWORD = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-_NEVER = re.compile(
+_PERMANENT = re.compile(
     r"\[remote rejected\]|authentication failed|could not read (?:username|password)|denied"
     r"|not found|does not (?:appear to be|exist)|no such|host key verification"
     r"|returned error: (?:401|403|404|410)|not allowed|unsupported|unknown",
@@ -45,13 +45,13 @@ def transfer(
     return repo.call(*NO_HOOKS, *PATIENCE, *arguments, stdin=stdin, env=env, ok=_ANY)
 
 
-def failure(label: str, words: str) -> EnvironmentFailure:
+def failure(label: str, message: str) -> EnvironmentFailure:
     """Return RemoteRefused or RemoteUnavailable for what git said about a remote."""
-    kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
-    return kind(f"{label}: {words[-_SHOWN:] or 'git says nothing'}")
+    kind = RemoteRefused if _PERMANENT.search(message) else RemoteUnavailable
+    return kind(f"{label}: {message[-_SHOWN:] or 'git says nothing'}")
 
 
 def words_of(output: bytes) -> str:
     """Return git's output as one line, with credentials removed from URLs."""
-    told = " ".join(output.decode("utf-8", "replace").split())
-    return shown(_CREDENTIALS.sub("", told))
+    text = " ".join(output.decode("utf-8", "replace").split())
+    return shown(_CREDENTIALS.sub("", text))

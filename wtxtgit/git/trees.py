@@ -60,7 +60,7 @@ MOST_ENTRIES = 4_000_000
 DEEPEST = 2048
 """Most levels of folders that are read, as in git (core.maxTreeDepth)."""
 
-_REMEMBERED = 1 << 18
+_MOST_CACHED = 1 << 18
 """Most cached entries of folders, not counting those of the last two folders."""
 
 _FOLDER = b"40000"
@@ -79,7 +79,7 @@ _ENTRIES = {
 }
 """Patterns for the entries of a tree, by the number of hexadecimal digits of ids."""
 _BETWEEN = len(b" \0")
-_NO_NAMES = {
+_FORBIDDEN_NAMES = {
     b"", b".", b"..",
     *(b"." + "".join(spelled).encode() for spelled in product("gG", "iI", "tT")),
 }  # fmt: skip
@@ -92,7 +92,7 @@ _Folder = Mapping[bytes, _Row]
 
 
 class TreeChange(NamedTuple):
-    """What stands at a path in two trees, before and after; None for nothing."""
+    """A path that differs between two trees: its entry in each, None if there is none."""
 
     path: bytes
     before: TreeEntry | None
@@ -100,10 +100,10 @@ class TreeChange(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What stands at a path, possibly a folder; None for nothing.
+    """The entry at a path, which may be a folder; None if there is none.
 
-    `above` is set if something that is no folder (a file, a link or a submodule) stands in the
-    place of a folder on the way; then nothing stands at the path.
+    `above` is set if one of the folders above the path is something else: a file, a link or a
+    submodule. Then there is nothing at the path.
     """
 
     entry: TreeEntry | None
@@ -122,13 +122,13 @@ class ChosenPaths(NamedTuple):
     @classmethod
     def of(cls, paths: Iterable[bytes]) -> ChosenPaths:
         above: set[bytes] = set()
-        asked = frozenset(paths)
-        for path in asked:
+        chosen = frozenset(paths)
+        for path in chosen:
             end = path.rfind(b"/")
             while end > 0 and path[:end] not in above:
                 above.add(path[:end])
                 end = path.rfind(b"/", 0, end)
-        return cls(asked, frozenset(above))
+        return cls(chosen, frozenset(above))
 
 
 class TreeReader(ObjectReader):
@@ -142,14 +142,14 @@ class TreeReader(ObjectReader):
     def __init__(self, repo: Repository) -> None:
         super().__init__(repo, "tree")
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
-        self._remembered = 0
+        self._cached_entries = 0
 
     def listing(self, tree: str) -> dict[bytes, TreeEntry]:
         """List everything in a tree except folders, by path, sorted by path."""
         return {c.path: c.after for c in self.between(None, tree) if c.after is not None}
 
     def at(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-        """Return what stands at these paths, except folders, sorted by path.
+        """Return the entries at these paths, except folders, sorted by path.
 
         Only the folders on the way there are read.
         """
@@ -159,21 +159,21 @@ class TreeReader(ObjectReader):
 
     def names(self, tree: str) -> list[bytes]:
         """List the names in one folder that are not folders."""
-        return [name for name, about in self._folder(tree).items() if about[0] != _FOLDER]
+        return [name for name, row in self._folder(tree).items() if row[0] != _FOLDER]
 
     def standing(self, tree: str, path: bytes) -> Standing:
-        """Return what stands at a path, folders included, or what is in the way."""
+        """Return the entry at a path, folders included, or what is in the way."""
         *above, last = path.split(b"/")
         folder = self._folder(tree)
         for number, name in enumerate(above, 1):
-            about = folder.get(name)
-            if about is None:
+            row = folder.get(name)
+            if row is None:
                 return Standing(None)
-            if about[0] != _FOLDER:
-                return Standing(None, above=_entry(b"/".join(above[:number]), about))
-            folder = self._folder(about[2].hex())
-        about = folder.get(last)
-        return Standing(None if about is None else _entry(path, about))
+            if row[0] != _FOLDER:
+                return Standing(None, above=_entry(b"/".join(above[:number]), row))
+            folder = self._folder(row[2].hex())
+        row = folder.get(last)
+        return Standing(None if row is None else _entry(path, row))
 
     def between(
         self, before: str | None, after: str | None, chosen: ChosenPaths | None = None
@@ -184,7 +184,7 @@ class TreeReader(ObjectReader):
         same in both are not read.
         """
         changes: list[TreeChange] = []
-        looked_at = 0
+        examined = 0
         # No recursion: folders may lie deeper than Python's stack.
         waiting = [(b"", 0, before, after, chosen)]
         while waiting:
@@ -198,24 +198,24 @@ class TreeReader(ObjectReader):
             new = self._folder(other) if other is not None else {}
             names = [*compress(new, map(ne, new.values(), map(old.get, new)))]
             names += old.keys() - new.keys()
-            looked_at += len(names)
+            examined += len(names)
             # Folders may be shared: a tree of a few bytes can name any number of paths.
-            if looked_at > MOST_ENTRIES:
+            if examined > MOST_ENTRIES:
                 raise EnvironmentFailure(f"a tree names more than {MOST_ENTRIES} paths")
             for name in names:
-                path, was, now = prefix + name, old.get(name), new.get(name)
+                path, old_row, new_row = prefix + name, old.get(name), new.get(name)
                 below = within
                 if within is not None:
                     if path in within.paths:
                         below = None
                     elif path not in within.above:
                         continue
-                folders = _folder_of(was), _folder_of(now)
+                folders = _folder_of(old_row), _folder_of(new_row)
                 # If a file became a folder, or the reverse, both have changed.
                 if any(folders):
                     waiting.append((path + b"/", depth + 1, *folders, below))
                 if below is None:
-                    change = TreeChange(path, _file(path, was), _file(path, now))
+                    change = TreeChange(path, _file(path, old_row), _file(path, new_row))
                     if change.before != change.after:
                         changes.append(change)
         changes.sort(key=_path)
@@ -226,9 +226,9 @@ class TreeReader(ObjectReader):
         # Checked once, when it was read: cached folders are trusted.
         if folder is None:
             folder = _parse(oid, self.read(oid, MAX_TREE))
-            self._remembered += len(folder)
-            while self._remembered > _REMEMBERED and len(self._folders) > 1:
-                self._remembered -= len(self._folders.popitem(last=False)[1])
+            self._cached_entries += len(folder)
+            while self._cached_entries > _MOST_CACHED and len(self._folders) > 1:
+                self._cached_entries -= len(self._folders.popitem(last=False)[1])
         self._folders[oid] = folder
         return folder
 
@@ -237,18 +237,18 @@ def _path(change: TreeChange) -> bytes:
     return change.path
 
 
-def _folder_of(about: _Row | None) -> str | None:
+def _folder_of(row: _Row | None) -> str | None:
     """Return the tree id of a folder; None for anything else."""
-    return about[2].hex() if about is not None and about[0] == _FOLDER else None
+    return row[2].hex() if row is not None and row[0] == _FOLDER else None
 
 
-def _file(path: bytes, about: _Row | None) -> TreeEntry | None:
+def _file(path: bytes, row: _Row | None) -> TreeEntry | None:
     """Return the entry of anything but a folder; None for a folder or nothing."""
-    return None if about is None or about[0] == _FOLDER else _entry(path, about)
+    return None if row is None or row[0] == _FOLDER else _entry(path, row)
 
 
-def _entry(path: bytes, about: _Row) -> TreeEntry:
-    mode, _, oid = about
+def _entry(path: bytes, row: _Row) -> TreeEntry:
+    mode, _, oid = row
     return TreeEntry(path, _MODES[mode], oid.hex())
 
 
@@ -268,7 +268,7 @@ def _parse(oid: str, tree: bytes) -> _Folder:
         size == len(tree)
         and len(folder) == len(rows)
         and keys == sorted(keys)
-        and folder.keys().isdisjoint(_NO_NAMES)
+        and folder.keys().isdisjoint(_FORBIDDEN_NAMES)
     ):
         return folder
     raise EnvironmentFailure(f"tree {oid} {_fault(tree, len(oid) // 2)}", hint=_HINT)
@@ -287,7 +287,7 @@ def _fault(tree: bytes, id_size: int) -> str | None:
         name = tree[start:end]
         if mode not in _MODES:
             return f"has {_shown(name)} with mode {_shown(mode)}"
-        if name in _NO_NAMES or b"/" in name:
+        if name in _FORBIDDEN_NAMES or b"/" in name:
             return f"has {_shown(name)}, which is not a file's name"
         if name in names:
             return f"has {_shown(name)} twice"

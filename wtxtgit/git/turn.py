@@ -1,4 +1,4 @@
-"""Commands that change what they have read take turns, so that none overwrites another's change.
+"""A lock for commands that change what they have read, so that none overwrites another's change.
 
 Git's index has a lock of its own, and files are replaced whole; but a new ledger, signers or
 gitattributes file is based on what was read before.

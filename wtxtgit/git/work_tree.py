@@ -1,7 +1,7 @@
 """Reading and writing files of the work tree, never outside of it; and listing work trees.
 
-Paths come from the repository and may be hostile: no folder on the way may be a link, and what
-stands at a path is replaced whole, never written through.
+Paths come from the repository and may be hostile: no folder above a file may be a link. A file is
+never written in place: a new one replaces it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ def write_file(
 
     `write` gets a descriptor. Missing folders are made. The file appears when it is complete; its
     permissions follow the user's umask, as git's do. `replaces` is what may be replaced, None for
-    nothing. Raises OSError if something else stands there by now, a file or link stands in a
-    folder's place, or a folder in the file's.
+    nothing. Raises OSError if something else is there by now, if a file or link is in a folder's
+    place, or a folder in the file's.
     """
     *folders, name = path.split(b"/")
     mode = 0o777 if is_executable else 0o666
-    with _folder(top, folders) as folder, new_file(folder, top, mode) as made:
-        write(made.descriptor)
+    with _folder(top, folders) as folder, new_file(folder, top, mode) as file:
+        write(file.descriptor)
         if _moment_at(name, folder) != replaces:
             raise OSError(errno.EBUSY, _WRITTEN)
         try:
-            made.put(name, is_new=replaces is None)
+            file.put(name, is_new=replaces is None)
         except FileExistsError as error:
             raise OSError(errno.EBUSY, _WRITTEN) from error
-        return os.fstat(made.descriptor)
+        return os.fstat(file.descriptor)
 
 
 def moment(top: Path, path: bytes) -> Moment | None:
@@ -59,7 +59,7 @@ def moment(top: Path, path: bytes) -> Moment | None:
     """
     try:
         return _moment_at(os.fsencode(top) + b"/" + path, None)
-    # A file stands where the path needs a folder.
+    # A folder of the path is a file.
     except NotADirectoryError:
         return None
 
@@ -111,7 +111,7 @@ _NO_FILE = frozenset(
 
 
 def file_head(path: Path) -> bytes | None:
-    """Read a work-tree file's first bytes; None unless a regular file stands there.
+    """Read a work-tree file's first bytes; None if it is not a regular file.
 
     Raises OSError if the file can't be read.
     """
@@ -155,6 +155,8 @@ def work_trees(repo: Repository) -> list[dict[bytes, bytes]]:
     """Return git's description of each work tree of a repository, main one first:
     git-worktree(1).
     """
-    listed = repo.git("worktree", "list", "--porcelain").removesuffix(b"\n\n").split(b"\n\n")
-    lines = (record.split(b"\n") for record in listed)
-    return [{key: value for key, _, value in (o.partition(b" ") for o in one)} for one in lines]
+    records = repo.git("worktree", "list", "--porcelain").removesuffix(b"\n\n").split(b"\n\n")
+    lines = (text.split(b"\n") for text in records)
+    return [
+        {key: value for key, _, value in (o.partition(b" ") for o in fields)} for fields in lines
+    ]

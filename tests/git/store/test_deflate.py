@@ -139,7 +139,7 @@ def test_pieces_of_all_lengths_are_inflated_side_by_side(
     noise = seeded(f"noise {seed}")
     pieces = [noise.randbytes(1 << 20), *[bytes(1 << 20)] * 70, noise.randbytes(70_000), b"end"]
     stream = stream_of(pieces)
-    monkeypatch.setattr(streams, "_one_by_one", None)
+    monkeypatch.setattr(streams, "_inflate_serially", None)
     whole = b"".join(pieces)
     assert read(stream, len(whole), 2, after=after) == whole
     with pytest.raises(Damaged):

@@ -122,10 +122,10 @@ class Places:
 
 def _shared(value: str) -> int:
     """Return the permission bits that a value of core.sharedRepository means, git-config(1)."""
-    known = _SHARED.get(value.lower())
+    bits = _SHARED.get(value.lower())
     # git-config(1), core.sharedRepository: a word, or permissions as an octal number.
-    if known is not None:
-        return known
+    if bits is not None:
+        return bits
     with contextlib.suppress(ValueError):
         return int(value, 8) & 0o666
     return 0
@@ -135,13 +135,13 @@ def _borrowed(folder: Path) -> Iterator[Path]:
     """Yield alternates, each once, nearest first."""
     seen = {folder}
     waiting = [folder]
-    listed = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
-    first = [Path(name).absolute() for name in listed.split(os.pathsep) if name]
+    variable = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
+    first = [Path(name).absolute() for name in variable.split(os.pathsep) if name]
     # Alternates may refer to each other in a circle.
     while waiting and len(seen) < _MOST_BORROWED:
-        here = waiting.pop(0)
-        named = [here / line for line in _lines(here / "info" / "alternates")]
-        for path in (*first, *named):
+        folder_read = waiting.pop(0)
+        listed = [folder_read / line for line in _lines(folder_read / "info" / "alternates")]
+        for path in (*first, *listed):
             place = Path(os.path.normpath(path))
             # gitrepository-layout(5): relative paths start from the objects folder that names them.
             if place not in seen:
@@ -166,8 +166,8 @@ def write_failures(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = (error.strerror or type(error).__name__).lower()
-        raise EnvironmentFailure(f"{path}: can't be written: {words}") from error
+        reason = (error.strerror or type(error).__name__).lower()
+        raise EnvironmentFailure(f"{path}: can't be written: {reason}") from error
 
 
 _HEAD = b"\xfftOc\x00\x00\x00\x02"
@@ -195,7 +195,7 @@ def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Plac
     fanout = struct.pack(f">{_FANOUT}I", *accumulate(counts))
     near: list[int] = []
     far: list[int] = []
-    # Offsets from 2 GiB on stand in a table of their own; the highest bit points there.
+    # Offsets from 2 GiB on are in a second table; the highest bit marks an index into it.
     for packed in ordered:
         if packed.offset < _FAR:
             near.append(packed.offset)
@@ -213,9 +213,9 @@ def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Plac
             pack_hash,
         )
     )
-    own = places.new_hash()
-    own.update(content)
-    return content + own.digest()
+    digest = places.new_hash()
+    digest.update(content)
+    return content + digest.digest()
 
 
 class PackIndex:

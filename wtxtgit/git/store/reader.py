@@ -120,7 +120,7 @@ class ObjectStore:
         """
         with self._opened(oid) as opened:
             if opened is None:
-                with self._by_git() as git:
+                with self._git_reader() as git:
                     yield from git.chunks(oid)
                 return
             descriptor, stream = opened
@@ -139,7 +139,7 @@ class ObjectStore:
         with self._opened(oid) as opened:
             if opened is not None:
                 return opened[1].size
-        with self._by_git() as git:
+        with self._git_reader() as git:
             return git.size(oid)
 
     @contextlib.contextmanager
@@ -160,7 +160,7 @@ class ObjectStore:
             yield None if stream is None else (descriptor, stream)
 
     @contextlib.contextmanager
-    def _by_git(self) -> Iterator[BlobReader]:
+    def _git_reader(self) -> Iterator[BlobReader]:
         try:
             reader = self._idle.pop()
         except IndexError:
@@ -180,7 +180,7 @@ class ObjectStore:
                     files.append((path.stat().st_mtime_ns, path))
         indexes = []
         for _, path in sorted(files, reverse=True):
-            # A pack that vanished meanwhile, or is empty; its objects are found elsewhere.
+            # The pack has vanished, or its index is empty: its objects are found elsewhere.
             with contextlib.suppress(OSError, ValueError):
                 indexes.append(PackIndex(path, self.places.digest_size))
         return indexes
@@ -238,15 +238,15 @@ def blob_heads(
     Small ones come from one running `cat-file --batch`; of large ones only the beginning is
     inflated, if they are stored whole. No decision may rest on that: their hash is not checked.
     """
-    wanted = sizes(repo, oids)
-    expect(progress, None, len(wanted))
+    size_of = sizes(repo, oids)
+    expect(progress, None, len(size_of))
     heads = {}
     with BlobReader(repo) as blobs:
-        for oid, size in wanted.items():
+        for oid, size in size_of.items():
             if size <= _SMALL_BLOB:
                 heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
                 finish_file(progress)
-    large = {oid: size for oid, size in wanted.items() if oid not in heads}
+    large = {oid: size for oid, size in size_of.items() if oid not in heads}
     if large:
         # Git inflates a packed blob to its end, even if only a few bytes are read.
         with ObjectStore(repo) as store:

@@ -81,9 +81,9 @@ def adler32(data: Buffer) -> int:
 def joined_adler32(first: int, second: int, nbytes: int) -> int:
     """Combine the Adler-32 of two adjacent runs of bytes; the second run has `nbytes`."""
     low, high = first & 0xFFFF, first >> 16
-    low_then, high_then = second & 0xFFFF, second >> 16
-    high = (high + high_then + nbytes * (low - 1)) % _ADLER_BASE
-    return (low + low_then - 1) % _ADLER_BASE | high << 16
+    second_low, second_high = second & 0xFFFF, second >> 16
+    high = (high + second_high + nbytes * (low - 1)) % _ADLER_BASE
+    return (low + second_low - 1) % _ADLER_BASE | high << 16
 
 
 class ObjectContent(Protocol):
@@ -136,7 +136,7 @@ def _deflated(piece: Buffer) -> tuple[Buffer, bytes, int]:
 
 
 _READ = 1024 * 1024
-_LOOK = 64 * 1024
+_SEARCHED = 64 * 1024
 """Bytes that are searched for the end of a piece at a time."""
 _SKIPPED = 8
 _LEAST_PIECE = 16 * 1024
@@ -161,7 +161,7 @@ class Damaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _DeflatedPiece:
-    """Where deflated bytes lie in the file; after the last ones other data may follow.
+    """A range of deflated bytes in the file; the last piece may be followed by other data.
 
     `is_skipped`: its first part was not searched for marks, so it may be several pieces.
     """
@@ -200,9 +200,9 @@ def inflated(
     start += _HEAD_SIZE
     # What could not be cut into pieces is inflated in this thread.
     if threads > 1:
-        start = yield from _side_by_side(descriptor, start, threads, check)
+        start = yield from _inflate_in_parallel(descriptor, start, threads, check)
     if not check.is_done:
-        yield from _one_by_one(descriptor, start, check)
+        yield from _inflate_serially(descriptor, start, check)
     if is_last and os.fstat(descriptor).st_size != check.end:
         raise Damaged("more data follows it")
 
@@ -239,45 +239,47 @@ class _InflatedBytes:
         self.end = end + CHECKSUM_SIZE
 
 
-def _one_by_one(descriptor: int, start: int, check: _InflatedBytes) -> Iterator[bytes]:
+def _inflate_serially(descriptor: int, start: int, check: _InflatedBytes) -> Iterator[bytes]:
     """Inflate from the start of a piece to the end of the stream, in this thread."""
     inflater = codec.decompressobj(RAW, check.window)
-    given = b""
+    pending = b""
     while not inflater.eof:
-        if not given:
-            given = os.pread(descriptor, _READ // 4, start)
-            start += len(given)
-            if not given:
+        if not pending:
+            pending = os.pread(descriptor, _READ // 4, start)
+            start += len(pending)
+            if not pending:
                 raise Damaged("it is cut short")
         try:
-            data = inflater.decompress(given, _READ)
+            data = inflater.decompress(pending, _READ)
         except Error as error:
             raise Damaged(str(error)) from error
-        given = inflater.unconsumed_tail
+        pending = inflater.unconsumed_tail
         if data:
             yield check.take(data)
     check.finish(descriptor, start - len(inflater.unused_data))
 
 
-def _side_by_side(
+def _inflate_in_parallel(
     descriptor: int, start: int, threads: int, check: _InflatedBytes
 ) -> Generator[bytes, None, int]:
-    """Inflate pieces on threads; returns where the rest begins that was not inflated."""
-    rest = yield from _found_pieces(descriptor, start, threads, check, may_skip=True)
-    if rest.is_skipped:
+    """Inflate pieces on threads; returns the offset of the first byte that was not inflated."""
+    remaining = yield from _inflate_pieces(descriptor, start, threads, check, may_skip=True)
+    if remaining.is_skipped:
         # Perhaps too much was skipped: from here on marks are searched for everywhere.
-        rest = yield from _found_pieces(descriptor, rest.start, threads, check, may_skip=False)
-    return rest.start
+        remaining = yield from _inflate_pieces(
+            descriptor, remaining.start, threads, check, may_skip=False
+        )
+    return remaining.start
 
 
-def _found_pieces(
+def _inflate_pieces(
     descriptor: int, start: int, threads: int, check: _InflatedBytes, *, may_skip: bool
 ) -> Generator[bytes, None, _DeflatedPiece]:
     """Inflate pieces as `_pieces` finds them; returns the rest that was not inflated.
 
     The rest `is_skipped` if marks may be in parts that were not searched.
     """
-    carried: _DeflatedPiece | None = None
+    incomplete: _DeflatedPiece | None = None
     joined = 0
     cut_pieces = _pieces(descriptor, start, may_skip=may_skip)
     tasks = (partial(_inflate, descriptor, piece) for piece in cut_pieces)
@@ -286,10 +288,10 @@ def _found_pieces(
     ahead = max(1, min(threads + _AHEAD, room))
     with Workers(tasks, threads, ahead=ahead) as inflating:
         for piece, content in inflating:
-            if carried is None:
+            if incomplete is None:
                 joined = 0
             else:
-                piece = _DeflatedPiece(carried.start, piece.end, piece.is_skipped)
+                piece = _DeflatedPiece(incomplete.start, piece.end, piece.is_skipped)
                 joined += 1
                 if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
                     return _DeflatedPiece(piece.start, piece.end)
@@ -297,15 +299,15 @@ def _found_pieces(
             if content is None:
                 if piece.is_skipped:
                     return piece
-                carried = piece
+                incomplete = piece
                 continue
-            carried = None
+            incomplete = None
             start = piece.end
             yield check.take(content.data, content.adler)
             if content.is_last:
                 check.finish(descriptor, start - content.unused)
                 break
-    return carried or _DeflatedPiece(start, start)
+    return incomplete or _DeflatedPiece(start, start)
 
 
 def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_DeflatedPiece]:
@@ -317,10 +319,10 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Deflate
     skipped = 0
     at = start + _LEAST_PIECE
     while at - start <= _MOST_PIECE:
-        block = os.pread(descriptor, _LOOK, at)
+        block = os.pread(descriptor, _SEARCHED, at)
         mark = block.find(FLUSH)
-        if mark < 0 and len(block) == _LOOK:
-            at += _LOOK - len(FLUSH) + 1
+        if mark < 0 and len(block) == _SEARCHED:
+            at += _SEARCHED - len(FLUSH) + 1
             continue
         end = os.fstat(descriptor).st_size if mark < 0 else at + mark + len(FLUSH)
         if start < end <= start + 2 * _MOST_PIECE:

@@ -123,7 +123,7 @@ class _Pack:
         count = len(self._objects)
         if not count:
             return
-        # gitformat-pack(5): the number of objects stands in the header, which was hashed first.
+        # gitformat-pack(5): the header, which was hashed first, has the number of objects.
         if count != self._expected:
             self._rewrite_head(count)
         digest = self._hash.digest()
