@@ -1,11 +1,12 @@
 """Three-way merge of container files.
 
-One version's file is the skeleton: what another version changed is put into it, and the format's
-own writer computes its hashes anew. No result is returned before it was read again and compared.
+One version's file is the skeleton: the changes of the other versions are put into it, and the
+format's own writer computes its hashes again. A result is only returned once it has been read back
+and compared.
 
-Two things are merged for each entry: what it holds, and its form, which is everything else that
-the file says of it. If one side changed what the entry holds and the other side its form, the
-result has both changes.
+Two things are merged for each entry: its content, and its form, which is everything else that the
+file says about it. If one side changed an entry's content and the other side its form, the result
+has both changes.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class Merger:
         """
         # All passes over the three files, and everything decoded from them, share one budget.
         sizes = [len(version) for version in (base, ours, theirs) if version is not None]
-        left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
-        self.opener = Opener(self.options, left)
+        budget = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
+        self.opener = Opener(self.options, budget)
         return self.merge_part(base, ours, theirs, "", 0)
 
     def merge_part(
@@ -94,25 +95,25 @@ class Merger:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
         # The depth is checked before anything is opened: files may be nested without end.
-        known = registry.detected(ours) or registry.stored_whole(ours)
+        format_ = registry.detected(ours) or registry.stored_whole(ours)
         resealer = any_format.resealer(ours)
-        if known is None or resealer is None or depth > _MAX_DEPTH:
-            what = "files in unknown formats" if known is None else f"{known.name} files"
-            reason = f"{what} can't be merged by tensor"
+        if format_ is None or resealer is None or depth > _MAX_DEPTH:
+            kind = "files in unknown formats" if format_ is None else f"{format_.name} files"
+            reason = f"{kind} can't be merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
 
         try:
             return EntryMerge(
                 self,
                 resealer,
-                None if known.value_rules is None else known.value_rules(),
-                known.adds_last,
+                None if format_.value_rules is None else format_.value_rules(),
+                format_.adds_last,
                 prefix,
                 depth,
                 None if base is None else self.opener.version(resealer, "base", base),
                 self.opener.version(resealer, "ours", ours),
                 self.opener.version(resealer, "theirs", theirs),
-            ).run(known.name, ours)
+            ).run(format_.name, ours)
         except FormatError as error:
             return self.by_side(base, ours, theirs, error.message, prefix)
 
@@ -132,13 +133,13 @@ class Merger:
         format_ = registry.detect(ours)
         if taken is None:
             return Merged(format_, conflicts=(Conflict(name, kind, reason),), data=ours)
-        how = str(choice)
-        return Merged(format_, how, (Settled(name, kind, how, choice),), data=taken)
+        settled_by = str(choice)
+        return Merged(format_, settled_by, (Settled(name, kind, settled_by, choice),), data=taken)
 
 
 METADATA = "metadata:"
 """Precedes the JSON pointer in the name of a value."""
-BESIDE = "file:"
+OTHER_BYTES = "file:"
 """Precedes the name of bytes that are neither entry nor metadata."""
 _SIDES = frozenset({Strategy.OURS, Strategy.THEIRS, Strategy.BASE})
 
@@ -171,8 +172,8 @@ class EntryMerge:
         expect(progress, sum(sizes.values()))
         placed = {}
         for key, size in sizes.items():
-            if (one := self._decide(key)) is not None:
-                placed[key] = one
+            if (entry := self._decide(key)) is not None:
+                placed[key] = entry
             if progress is not None:
                 progress(size)
         values = self._values()
@@ -183,7 +184,7 @@ class EntryMerge:
         container = self.skeleton.container
         # Spooled, since all of it is read again before any of it is returned.
         data = spooled(self.resealer.reseal(container, list(placed.values()), changed, options))
-        versions = [one for one in (self.base, self.ours, self.theirs) if one is not None]
+        versions = [each for each in (self.base, self.ours, self.theirs) if each is not None]
         written = self.merger.opener.prove(
             data,
             self.resealer,
@@ -192,22 +193,22 @@ class EntryMerge:
             values,
             adds_last=self.adds_last,
         )
-        rest = self.resealer.rest(written, options)
+        rest_written = self.resealer.rest(written, options)
         self.notes += [
-            f"{self.prefix}{what}: not kept, because the layout of the file had to change"
-            for what, value in self.skeleton.rest.items()
-            if not equal_values(rest.get(what), value)
+            f"{self.prefix}{part}: not kept, because the layout of the file had to change"
+            for part, value in self.skeleton.rest.items()
+            if not equal_values(rest_written.get(part), value)
         ]
-        known = registry.by_name(name)
-        if known is not None and known.signed is not None:
+        format_ = registry.by_name(name)
+        if format_ is not None and format_.signed is not None:
             self.notes += [
-                f"{self.prefix}{what}: kept, but it signs the content before the merge"
-                for what in known.signed().broken_by_reseal(container)
+                f"{self.prefix}{part}: kept, but it signs the content before the merge"
+                for part in format_.signed().broken_by_reseal(container)
             ]
         return self._merged(name, data)
 
     def _size(self, key: Key) -> int:
-        """Return about how many bytes of an entry the two sides have to be compared in."""
+        """Return roughly how many bytes have to be read to compare an entry of the two sides."""
         entries = (side.entry(key) for side in (self.ours, self.theirs))
         return max(
             one.tensor.nbytes if one.tensor is not None else len(one.stored or b"")
@@ -222,30 +223,30 @@ class EntryMerge:
     def _skeleton(self) -> Version:
         """Choose the file from which the result is made: it provides all but entries and metadata.
 
-        If both sides changed such bytes there is none, which is a conflict.
+        If both sides changed such bytes, and the policy takes neither side, there is a conflict.
         """
-        wanted: dict[str, Version] = {}
-        before = {} if self.base is None else self.base.rest
-        for what in in_order(self.ours.rest, self.theirs.rest):
-            b, o, t = (side.get(what) for side in (before, self.ours.rest, self.theirs.rest))
+        chosen: dict[str, Version] = {}
+        base_rest = {} if self.base is None else self.base.rest
+        for part in in_order(self.ours.rest, self.theirs.rest):
+            b, o, t = (side.get(part) for side in (base_rest, self.ours.rest, self.theirs.rest))
             if equal_values(o, t):
                 continue
             if self.base is not None and (equal_values(b, o) or equal_values(b, t)):
-                wanted[what] = self.theirs if equal_values(b, o) else self.ours
+                chosen[part] = self.theirs if equal_values(b, o) else self.ours
                 continue
-            name = f"{self.prefix}{BESIDE}{what}"
+            name = f"{self.prefix}{OTHER_BYTES}{part}"
             choice = self.merger.policy.choose(name)
             if choice is Strategy.FAIL or choice is Strategy.BASE:
                 self.conflicts.append(Conflict(name, MergedKind.FILE, "both sides changed it"))
                 continue
-            wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
-            self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
+            chosen[part] = self.theirs if choice is Strategy.THEIRS else self.ours
+            self.settled.append(Settled(name, MergedKind.FILE, chosen[part].name, choice))
         # Only one file can be the skeleton: unnamed bytes of two files can't be combined.
-        if len({id(side) for side in wanted.values()}) > 1:
-            changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
+        if len({id(side) for side in chosen.values()}) > 1:
+            changes = ", ".join(f"{side.name} changed {part}" for part, side in chosen.items())
             raise FormatError(f"{changes}: these changes can't be combined")
-        if wanted:
-            return next(iter(wanted.values()))
+        if chosen:
+            return next(iter(chosen.values()))
         # With `adds_last` a file can only gain entries: the skeleton has to be the file that lost
         # some.
         if self.adds_last and self.base is not None:
@@ -257,107 +258,109 @@ class EntryMerge:
         return self.theirs if is_old else self.ours
 
     def _values(self) -> dict[str, object]:
-        before = None if self.base is None else self.base.values
-        named = f"{self.prefix}{METADATA}"
-        return self._merged_values(named, None, before, self.ours.values, self.theirs.values)
+        base = None if self.base is None else self.base.values
+        prefix = f"{self.prefix}{METADATA}"
+        return self._merged_values(prefix, None, base, self.ours.values, self.theirs.values)
 
     def _merged_values(
         self,
-        named: str,
+        prefix: str,
         chunk: str | None,
-        before: Mapping[str, object] | None,
+        base: Mapping[str, object] | None,
         ours: Mapping[str, object],
         theirs: Mapping[str, object],
     ) -> dict[str, object]:
-        """Merge values of the metadata, or of a `chunk`; `named` is put before their pointers."""
+        """Merge values of the metadata, or of a `chunk`; `prefix` is put before their pointers."""
 
         def ruled(pointer: str, mine: object, other: object) -> tuple[object, str] | None:
             return None if self.rules is None else self.rules.ruled(chunk, pointer, mine, other)
 
-        merge = ValueMerge(lambda pointer: self.merger.policy.choose(named + pointer), ruled)
-        merged = merge.merge(before, ours, theirs)
+        merge = ValueMerge(lambda pointer: self.merger.policy.choose(prefix + pointer), ruled)
+        merged = merge.merge(base, ours, theirs)
         self.settled += [
-            Settled(named + pointer, MergedKind.METADATA, how, choice)
+            Settled(prefix + pointer, MergedKind.METADATA, how, choice)
             for pointer, how, choice in merge.settled
         ]
         self.conflicts += [
-            Conflict(named + pointer, MergedKind.METADATA, "both sides changed it")
+            Conflict(prefix + pointer, MergedKind.METADATA, "both sides changed it")
             for pointer in merge.open
         ]
         return merged
 
     def _decide(self, key: Key) -> PlacedEntry | None:
-        """Decide what becomes of an entry, None if it is dropped; notes the decision."""
+        """Decide what the result has for an entry, None if it is dropped; notes the decision."""
         b = None if self.base is None else self.base.entry(key)
         o, t = self.ours.entry(key), self.theirs.entry(key)
         # (1) Added or removed on one side.
         if o is None or t is None:
             return self._one_sided(key, b, o, t)
         # (2) Contents are compared before forms: equal content may be stored in two ways.
-        is_alike = self._is_same(o, t)
+        is_equal = self._is_same(o, t)
         is_old = b is not None and self._is_same(b, o), b is not None and self._is_same(b, t)
-        if not (is_alike or any(is_old)) and kind_of(o) != kind_of(t):
+        # (3) Tensors of different kinds share no rows, so only a side can be taken.
+        if not (is_equal or any(is_old)) and kind_of(o) != kind_of(t):
             return self._by_side(key, o, f"{described(o)} in ours, {described(t)} in theirs")
-        # (3) Tensors of different kinds share no rows, so only choosing a side settles them; see
-        # above.
         # (4) The form is merged separately, as a whole: it has no parts that could be exchanged.
-        former = self._former(b, o, t)
-        if former is None:
+        form_side = self._side_of_form(b, o, t)
+        if form_side is None:
             return self._by_side(key, o, "both sides changed its metadata")
-        if is_alike:
+        if is_equal:
             if o.form != t.form:
-                self._settle(key, o, former.name)
+                self._settle(key, o, form_side.name)
             elif b is None or b.form != o.form or not is_old[0]:
                 self._settle(key, o, "equal")
-            return self._preferred(key, former).placed(key)
+            return self._preferred(key, form_side).placed(key)
         if any(is_old):
-            holder = self.theirs if is_old[0] else self.ours
-            is_both = o.form != t.form and former is not holder
-            self._settle(key, o, "both" if is_both else holder.name)
-            return self._put_together(key, holder, former)
+            content_side = self.theirs if is_old[0] else self.ours
+            is_both = o.form != t.form and form_side is not content_side
+            self._settle(key, o, "both" if is_both else content_side.name)
+            return self._put_together(key, content_side, form_side)
         # (5) Both sides changed it: tensors row by row, files as files of their own.
         if o.tensor is not None and t.tensor is not None:
-            return self._rows(key, b, o, t, former)
-        return self._file(key, b, o, t, former)
+            return self._rows(key, b, o, t, form_side)
+        return self._file(key, b, o, t, form_side)
 
-    def _former(self, b: Entry | None, o: Entry, t: Entry) -> Version | None:
-        """Return the side whose form the entry gets, None if both changed it."""
+    def _side_of_form(self, b: Entry | None, o: Entry, t: Entry) -> Version | None:
+        """Return the side whose form the entry gets; None if both sides changed it."""
         if o.form == t.form:
             return self.skeleton
         if b is not None and b.form == o.form:
             return self.theirs
         return self.ours if b is not None and b.form == t.form else None
 
-    def _put_together(self, key: Key, holder: Version, former: Version) -> PlacedEntry:
-        """Combine what one side holds in an entry with the form of another side."""
-        former = self._preferred(key, former)
-        content, like = holder.entries[holder.numbers[key]], former.entries[former.numbers[key]]
-        if holder is former:
-            return holder.placed(key)
-        if content.tensor is None or like.tensor is None:
-            if content.form == like.form:
+    def _put_together(self, key: Key, content_side: Version, form_side: Version) -> PlacedEntry:
+        """Combine one side's content of an entry with the form that it has on another side."""
+        form_side = self._preferred(key, form_side)
+        content = content_side.entries[content_side.numbers[key]]
+        form_entry = form_side.entries[form_side.numbers[key]]
+        if content_side is form_side:
+            return content_side.placed(key)
+        if content.tensor is None or form_entry.tensor is None:
+            if content.form == form_entry.form:
                 # Copied as stored there: nothing is compressed again.
-                return holder.placed(key)
-            if content.unread is None and like.unread is None:
-                return former.placed(key, _of_file(self.merger.opener.content(content)))
-        elif fits(content.tensor, like.tensor):
-            return former.placed(key, tensor_bytes.unchanged(content.tensor))
-        elif kind_of(content) == kind_of(like) and like.tensor.absent is None:
+                return content_side.placed(key)
+            if content.unread is None and form_entry.unread is None:
+                return form_side.placed(key, _file_content(self.merger.opener.content(content)))
+        elif fits(content.tensor, form_entry.tensor):
+            return form_side.placed(key, tensor_bytes.unchanged(content.tensor))
+        elif kind_of(content) == kind_of(form_entry) and form_entry.tensor.absent is None:
             numbers = as_numbers(content.tensor)
             if numbers is not None:
                 blocks = partial(tensor_bytes.blocks, numbers)
                 nbytes = content_size(numbers)
-                return former.placed(key, tensor_bytes.as_stored(like.tensor, nbytes, blocks))
-        if content.form == like.form:
-            return holder.placed(key)
+                return form_side.placed(
+                    key, tensor_bytes.as_stored(form_entry.tensor, nbytes, blocks)
+                )
+        if content.form == form_entry.form:
+            return content_side.placed(key)
         return self._by_side(
-            key, content, f"{former.name} changed its metadata, {holder.name} its bytes"
+            key, content, f"{form_side.name} changed its metadata, {content_side.name} its bytes"
         )
 
     def _preferred(self, key: Key, side: Version) -> Version:
         """Return the skeleton if its entry has the same form, so that the entry keeps its place."""
-        mine = self.skeleton.entry(key)
-        is_alike = mine is not None and mine.form == side.entries[side.numbers[key]].form
+        own = self.skeleton.entry(key)
+        is_alike = own is not None and own.form == side.entries[side.numbers[key]].form
         return self.skeleton if is_alike else side
 
     def _one_sided(
@@ -386,7 +389,7 @@ class EntryMerge:
         return side.placed(key)
 
     def _rows(
-        self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
+        self, key: Key, b: Entry | None, o: Entry, t: Entry, form_side: Version
     ) -> PlacedEntry | None:
         """Merge a tensor that both sides changed; both versions have one dtype and shape."""
         ours = None if o.tensor is None else as_numbers(o.tensor)
@@ -395,26 +398,26 @@ class EntryMerge:
             return self._by_side(
                 key, o, "both sides changed it, and it has no rows of numbers to merge"
             )
-        before = None
+        base = None
         if b is not None and b.tensor is not None and kind_of(b) == kind_of(o):
-            before = as_numbers(b.tensor)
+            base = as_numbers(b.tensor)
         # A base of another kind does not tell which rows a side changed.
         choice = self.merger.policy.choose(self._name(key))
         from wtxtgit.tensors.merge import RowMerge  # most merges have no such tensor
 
-        rows = RowMerge(before, ours, theirs, choice)
+        rows = RowMerge(base, ours, theirs, choice)
         outcome = rows.outcome()
         if outcome.open.changed:
             self._row_conflict(key, choice, outcome.open)
             return self.ours.placed(key)
         self._settle(key, o, outcome.how or str(choice), choice if outcome.how is None else None)
-        former = self._preferred(key, former)
-        like = former.entries[former.numbers[key]].tensor
-        if like is None:
+        form_side = self._preferred(key, form_side)
+        target = form_side.entries[form_side.numbers[key]].tensor
+        if target is None:
             raise FormatError(
-                f"{self._name(key)!a} is not a tensor in {former.name}", field="tensors"
+                f"{self._name(key)!a} is not a tensor in {form_side.name}", field="tensors"
             )
-        return former.placed(key, tensor_bytes.as_stored(like, rows.nbytes, rows.blocks))
+        return form_side.placed(key, tensor_bytes.as_stored(target, rows.nbytes, rows.blocks))
 
     def _row_conflict(self, key: Key, choice: Strategy, rows: RowChanges) -> None:
         reason = "both sides changed the same rows"
@@ -429,20 +432,22 @@ class EntryMerge:
         )
 
     def _file(
-        self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
+        self, key: Key, b: Entry | None, o: Entry, t: Entry, form_side: Version
     ) -> PlacedEntry | None:
         """Merge a file in a chunk or member that both sides changed."""
         if o.unread is not None or t.unread is not None:
             return self._by_side(key, o, f"both sides changed it: {o.unread or t.unread}")
         opener = self.merger.opener
-        before = None if b is None or b.unread is not None else opener.content(b)
+        base = None if b is None or b.unread is not None else opener.content(b)
         ours, theirs = opener.content(o), opener.content(t)
-        if o.is_json and t.is_json and side_taken(before, ours, theirs) is None:
-            spelled = self._json(key, before, ours, theirs)
-            if spelled is not None:
-                return self._preferred(key, former).placed(key, _of_file(memoryview(spelled)))
+        if o.is_json and t.is_json and side_taken(base, ours, theirs) is None:
+            json_bytes = self._json(key, base, ours, theirs)
+            if json_bytes is not None:
+                return self._preferred(key, form_side).placed(
+                    key, _file_content(memoryview(json_bytes))
+                )
         merged = self.merger.merge_part(
-            before,
+            base,
             ours,
             theirs,
             f"{self._name(key)}/",
@@ -454,17 +459,17 @@ class EntryMerge:
         # The side's own entry is placed, so that compressed bytes are not compressed again.
         if merged.taken in {"ours", "theirs"}:
             return self._put_together(
-                key, self.ours if merged.taken == "ours" else self.theirs, former
+                key, self.ours if merged.taken == "ours" else self.theirs, form_side
             )
-        return self._preferred(key, former).placed(key, _of_file(merged.data))
+        return self._preferred(key, form_side).placed(key, _file_content(merged.data))
 
     def _json(
-        self, key: Key, before: memoryview | None, ours: memoryview, theirs: memoryview
+        self, key: Key, base_text: memoryview | None, ours: memoryview, theirs: memoryview
     ) -> bytes | None:
         """Merge JSON that both sides changed, value by value; None if it can't be parsed."""
-        versions = [_json_object(each) for each in (before, ours, theirs)]
+        versions = [_json_object(each) for each in (base_text, ours, theirs)]
         base, mine, other = versions
-        if mine is None or other is None or (before is not None and base is None):
+        if mine is None or other is None or (base_text is not None and base is None):
             return None
         spelling = _spelling_of(ours, mine)
         if spelling is None:
@@ -473,7 +478,7 @@ class EntryMerge:
         return spelling(merged)
 
     def _by_side(self, key: Key, entry: Entry, reason: str) -> PlacedEntry:
-        """Settle by choosing a side what can't be settled otherwise."""
+        """Settle an entry that can't be merged: take the side that the policy chooses, if any."""
         choice = self.merger.policy.choose(self._name(key))
         sides = {Strategy.OURS: self.ours, Strategy.THEIRS: self.theirs, Strategy.BASE: self.base}
         side = sides.get(choice)
@@ -533,15 +538,18 @@ def _spelling_of(
     import json
 
     text = bytes(data)
-    for between, behind, indent in _SPELLINGS:
-        for ascii_alone in (False, True):
+    for item_separator, key_separator, indent in _SPELLINGS:
+        for ensure_ascii in (False, True):
             dump = partial(
-                json.dumps, ensure_ascii=ascii_alone, separators=(between, behind), indent=indent
+                json.dumps,
+                ensure_ascii=ensure_ascii,
+                separators=(item_separator, key_separator),
+                indent=indent,
             )
             if dump(value).encode("utf-8", "surrogatepass") == text:
                 return lambda merged, dump=dump: dump(merged).encode()  # type: ignore[misc]
     return None
 
 
-def _of_file(data: ByteView) -> NewContent:
+def _file_content(data: ByteView) -> NewContent:
     return NewContent(len(data), partial(pieces, data))

@@ -1,12 +1,12 @@
 """The merge drivers that git calls: they never ask, and always leave a valid file.
 
-For checkpoints, what can't be merged is a conflict: then ours stays as it is, and a record beside
-git's own state of the merge says which tensors and rows are concerned. For ledgers, the side is
-taken that has all records of the other. Records are never combined here: a record that joins
+If a checkpoint can't be merged there is a conflict: ours stays as it is, and a record beside git's
+own state of the merge says which tensors and rows are in conflict. Of two ledgers, the one that
+has all records of the other is taken. Records are never combined here: a record that joins
 diverged sides has to be signed, and has to name what it follows.
 
-Nearly all files of a merge were changed by only one side, so everything that only the others need
-is imported where it is used.
+Nearly all files of a merge were changed by only one side. What only other files need is imported
+where it is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
 
 MADE = "rebuilt from the files of its set"
 STALE = "not rebuilt from the files of its set: "
-"""Said of the index of a set; after the second one comes why."""
+"""Notes about the index of a set; the reason follows the second one."""
 
 
 def merge(
@@ -58,7 +58,7 @@ def merge(
     `base` is empty if both sides added the file. `path`, from the top level of `repo`, selects the
     attribute and the record. `store` returns the object store to which a merged content is written
     before git deflates it, None if that is left to git. `merging` returns the trees that git
-    merges, with which the index of a set is made anew. Raises UsageError for an unknown strategy.
+    merges, from which the index of a set is rebuilt. Raises UsageError for an unknown strategy.
     """
     if repo is not None and path is not None:
         # A record of an earlier merge.
@@ -69,20 +69,20 @@ def merge(
     contents = view_file(base), view_file(ours), view_file(theirs)
     policy: Policy | None = None
     try:
-        made = _index_made(repo, path, contents, merging, threads)
-        why = None
+        rebuilt = _rebuilt_index(repo, path, contents, merging, threads)
+        stale_reason = None
     except CheckError as error:
-        made, why = None, f"{STALE}{error.message}"
-    if made is None:
+        rebuilt, stale_reason = None, f"{STALE}{error.message}"
+    if rebuilt is None:
         # Only looked up when needed: most files need no strategy, and looking it up starts git.
         policy = Policy(strategy_of(repo, path))
-        report, merged = _merged(repo, path, contents, policy, threads)
-        if why is not None and report.ok:
-            report = replace(report, notes=(*report.notes, why))
-        elif why is not None:
-            report = replace(report, conflicts=(Conflict(WHOLE, MergedKind.FILE, why),))
+        report, merged = _merge_contents(repo, path, contents, policy, threads)
+        if stale_reason is not None and report.ok:
+            report = replace(report, notes=(*report.notes, stale_reason))
+        elif stale_reason is not None:
+            report = replace(report, conflicts=(Conflict(WHOLE, MergedKind.FILE, stale_reason),))
     else:
-        report, merged = made
+        report, merged = rebuilt
     if report.ok:
         # A side that is taken whole is already an object.
         content = _stored(merged, store, threads) if report.taken is None else pieces(merged)
@@ -98,7 +98,7 @@ def merge(
     return report
 
 
-def _merged(
+def _merge_contents(
     repo: Repository | None,
     path: bytes | None,
     contents: Sequence[ByteView],
@@ -127,7 +127,7 @@ def _merged(
 def _set_of(
     repo: Repository | None, path: bytes | None, merging: Callable[[], MergedTrees | None]
 ) -> MergedSet | None:
-    """Return the set that a file is in, if its index is made anew by this merge."""
+    """Return the set that a file is in, if this merge rebuilds its index."""
     from wtxtgit.containers import registry
 
     if repo is None or path is None or registry.of_hashed_set(os.fsdecode(path)) is None:
@@ -137,49 +137,51 @@ def _set_of(
     return MergedSet.find(repo, path, merging)
 
 
-def _is_listing(path: bytes) -> bool:
+def _is_index_of_set(path: bytes) -> bool:
     """Whether a file is named as the index with hashes of a set."""
     from wtxtgit.containers import registry
 
     return os.fsdecode(path).endswith(registry.hashing_indexes())
 
 
-def _index_made(
+def _rebuilt_index(
     repo: Repository | None,
     path: bytes | None,
     contents: Sequence[ByteView],
     merging: Callable[[], MergedTrees | None],
     threads: int | None,
 ) -> tuple[MergeReport, ByteView] | None:
-    """Return a file of a set's index made anew, as git stores it; None for any other file.
+    """Return a file of a set's index, rebuilt, as git stores it; None for any other file.
 
-    Raises CheckError that says why it can't be made.
+    Raises CheckError that says why it can't be rebuilt.
     """
-    found = _set_of(repo, path, merging)
+    merged_set = _set_of(repo, path, merging)
     if repo is None or path is None:
         return None
-    if found is None and _is_listing(path):
+    if merged_set is None and _is_index_of_set(path):
         raise CheckError("it is unknown which trees git merges, or a file of the set is missing")
-    if found is None or path not in found.made_anew:
+    if merged_set is None or path not in merged_set.index_paths:
         return None
     from wtxtgit.merge.texts import stored_as
 
     def merge_part(part: bytes, stored: Sequence[ByteView]) -> ByteView | None:
-        # The same that the driver for the part does.
-        report, merged = _merged(repo, part, stored, Policy(strategy_of(repo, part)), threads)
+        # As the driver for the part does.
+        report, merged = _merge_contents(
+            repo, part, stored, Policy(strategy_of(repo, part)), threads
+        )
         return merged if report.ok else None
 
     try:
-        data = found.made(path, contents, merge_part, reading_options(repo), threads)
+        data = merged_set.rebuild(path, contents, merge_part, reading_options(repo), threads)
     except CheckError:
-        if path == found.listing:
+        if path == merged_set.listing:
             raise
-        # The driver for the listing says so, in the words of the set.
+        # The driver for the listing reports this.
         return None
     stored = stored_as(
         data, contents, repo=repo, tracked=lambda: tracked_form(repo, path), threads=threads
     )
-    return MergeReport(found.known.set_name, notes=(MADE,)), stored
+    return MergeReport(merged_set.format.set_name, notes=(MADE,)), stored
 
 
 def _stored(
@@ -198,7 +200,7 @@ def _stored(
 
 
 def reading_options(repo: Repository | None) -> ReadOptions:
-    """Return the keys that the config names; raises InputError for a file that holds none."""
+    """Return the keys that the config names; raises InputError for a file without a key."""
     from wtxtgit.model.tensor import ReadOptions
 
     paths = [None if repo is None else repo.config.get(key) for key in (FOLD_KEY, FOLD_HMAC_KEY)]
@@ -208,10 +210,12 @@ def reading_options(repo: Repository | None) -> ReadOptions:
 
     # Paths are relative to home, absolute, or relative to the top level.
     top = repo.top or repo.git_dir
-    opened, checked = (None if p is None else top / Path(p).expanduser() for p in paths)
+    decryption_file, integrity_file = (
+        None if p is None else top / Path(p).expanduser() for p in paths
+    )
     return ReadOptions(
-        decryption_key=None if opened is None else aes_key(opened),
-        integrity_key=key_bytes(checked),
+        decryption_key=None if decryption_file is None else aes_key(decryption_file),
+        integrity_key=key_bytes(integrity_file),
     )
 
 
@@ -219,8 +223,8 @@ def tracked_form(repo: Repository | None, path: bytes | None) -> bool | None:
     """Whether attributes keep a path (from the top level) as a detached text; None: not as text."""
     if repo is None or path is None:
         return None
-    said = repo.attributes([path], ["filter"], from_index=repo.is_bare)[path]["filter"]
-    return said == DETACHED_DRIVER if said in FILTERS else None
+    driver = repo.attributes([path], ["filter"], from_index=repo.is_bare)[path]["filter"]
+    return driver == DETACHED_DRIVER if driver in FILTERS else None
 
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
@@ -242,20 +246,25 @@ def has_ledger(repo: Repository, path: bytes) -> bool:
 def stale_index(
     repo: Repository, path: bytes, format_: str, merging: Callable[[], MergedTrees | None]
 ) -> str | None:
-    """Return the tracked index with hashes of the set that has the merged file, from the top level.
+    """Return the path, from the top level, of the index with hashes of the merged file's set.
 
-    None without one, and if git calls the driver for it: that makes it anew, or says why it can't.
+    None if there is no such tracked file, or if git calls the driver for it: that rebuilds it, or
+    says why it can't.
     """
     from wtxtgit.containers import registry
 
-    known = registry.by_name(format_)
-    if known is None or known.reseal_set is None or _set_of(repo, path, merging) is not None:
+    format_record = registry.by_name(format_)
+    if (
+        format_record is None
+        or format_record.reseal_set is None
+        or _set_of(repo, path, merging) is not None
+    ):
         return None
     folder, slash, _ = path.rpartition(b"/")
-    listed = repo.git("--literal-pathspecs", "ls-files", "-z", "--", folder or b".")
-    for name in listed.split(b"\0"):
+    output = repo.git("--literal-pathspecs", "ls-files", "-z", "--", folder or b".")
+    for name in output.split(b"\0"):
         is_beside = name.rpartition(b"/")[0] == folder or (not slash and b"/" not in name)
-        if is_beside and os.fsdecode(name).endswith(known.index_endings):
+        if is_beside and os.fsdecode(name).endswith(format_record.index_endings):
             return os.fsdecode(name)
     return None
 
@@ -313,19 +322,19 @@ def side_names(repo: Repository, action: str = "") -> SideNames:
 def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
     """Merge two ledgers, given as files; returns the side that is left in `ours`.
 
-    None is a conflict, and ours stays. A file that is not a ledger, such as the WSUM line of one
-    text, is merged like any file that only one side may change. A ledger that does not hold is
-    never taken, unless both sides have the same one.
+    Returns None for a conflict; ours stays. A file that is not a ledger, such as the WSUM line of
+    one text, is merged like any file that only one side may change. An invalid ledger is never
+    taken, unless both sides have the same one.
     """
-    mine, other = read_whole(ours), read_whole(theirs)
-    if len(mine) == len(other) and mine == other:
+    our_data, their_data = read_whole(ours), read_whole(theirs)
+    if len(our_data) == len(their_data) and our_data == their_data:
         return "ours"
     from wtxtgit.model.ledger import extends
     from wtxtgit.text import ledger
 
-    if ledger.MAGIC not in (bytes(one[: len(ledger.MAGIC)]) for one in (mine, other)):
+    if ledger.MAGIC not in (bytes(data[: len(ledger.MAGIC)]) for data in (our_data, their_data)):
         return one_sided(base, ours, theirs)
-    reports = [ledger.read(bytes(one)) for one in (mine, other)]
+    reports = [ledger.read(bytes(data)) for data in (our_data, their_data)]
     first, second = (report.ledger if report.ok else None for report in reports)
     # If one can't be read, neither is known to continue the other.
     if first is None or second is None:
@@ -333,6 +342,6 @@ def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
     if extends(first, second):
         return "ours"
     if extends(second, first):
-        replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
+        replace_file(ours, lambda descriptor: write_all(descriptor, (their_data,)))
         return "theirs"
     return None

@@ -1,7 +1,7 @@
 """What decides a merge: a change by only one side is taken, otherwise the strategy decides.
 
-Also the merge of plain data by these rules. Git starts a driver for each file of a merge, and most
-end with `side_taken`: nothing slow is imported here.
+Also merges plain data by these rules. Git starts a driver for each file of a merge, and for most
+files `side_taken` is all that runs: nothing slow is imported here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PATTERN = re.compile(r"[*?[]")
 
 
 def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str | None:
-    """Return the only side that changed a content, ours if both are the same; None if both did.
+    """Return the side to take if only one side changed a content, or if both sides are the same.
 
-    Without a base both sides added it; then only equal contents are no conflict.
+    Returns None if the sides differ and both changed it. Without a base both sides added it.
     """
     if same_bytes(ours, theirs):
         return "ours"
@@ -37,7 +37,7 @@ def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str |
 
 
 def stored_side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
-    """Do the same for contents as git stores them, where an empty base mostly means none."""
+    """Do the same for contents as git stores them, where an empty base mostly means no base."""
     # If theirs is empty as well, theirs changed nothing, whatever the empty base means.
     is_base = len(base) > 0 or len(theirs) == 0
     return side_taken(base if is_base else None, ours, theirs)
@@ -73,15 +73,15 @@ class Policy:
 def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> None:
     """Raise UsageError for a name or pattern that matches nothing in the report of its merge."""
     names = [one.name for one in report.settled] + [one.name for one in report.conflicts]
-    for wanted, _ in takes:
+    for pattern, _ in takes:
         # If a side is taken whole there is nothing to be settled.
-        if names and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
+        if names and not any(name == pattern or fnmatchcase(name, pattern) for name in names):
             from difflib import get_close_matches
 
-            near = get_close_matches(wanted, names, n=1, cutoff=0.5)
-            meant = f", did you mean {clipped(near[0], MAX_NAME)!a}?" if near else ""
+            matches = get_close_matches(pattern, names, n=1, cutoff=0.5)
+            suggestion = f", did you mean {clipped(matches[0], MAX_NAME)!a}?" if matches else ""
             raise UsageError(
-                f"no difference between the two sides is named {wanted[:80]!a}{meant}",
+                f"no difference between the two sides is named {pattern[:80]!a}{suggestion}",
                 hint="wtxtgit resolve PATH lists the open conflicts",
             )
 
@@ -91,7 +91,7 @@ def parse_strategy(text: str) -> Strategy:
     try:
         strategy = Strategy(text)
     except ValueError:
-        # BASE is not allowed for a whole merge, so it can stand for anything that is refused below.
+        # BASE is not allowed for a whole merge either, so unknown words are treated as BASE.
         strategy = Strategy.BASE
     if strategy is Strategy.BASE:
         names = ", ".join(s for s in Strategy if s is not Strategy.BASE)
@@ -114,7 +114,7 @@ def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
 
 _ABSENT = object()
 """Stands for a value that a version does not have."""
-_NOT_OF_VALUES = frozenset({Strategy.FAIL, Strategy.AVERAGE, Strategy.TASK})
+_NOT_FOR_VALUES = frozenset({Strategy.FAIL, Strategy.AVERAGE, Strategy.TASK})
 """Strategies that choose no side, and so do not apply to values."""
 
 
@@ -162,7 +162,7 @@ class ValueMerge:
             self.settled.append((path, "ours", None))
             return ours
         choice = self.choose(path)
-        if choice in _NOT_OF_VALUES and _ABSENT not in (ours, theirs):
+        if choice in _NOT_FOR_VALUES and _ABSENT not in (ours, theirs):
             ruled = self.rule(path, ours, theirs)
             if ruled is not None:
                 self.settled.append((path, ruled[1], None))
@@ -197,14 +197,14 @@ _Key = TypeVar("_Key", bound=Hashable)
 def in_order(mine: Iterable[_Key], other: Iterable[_Key]) -> Iterator[_Key]:
     """Yield one side's keys in order, each followed by the other's keys that come after it."""
     keys = dict.fromkeys(mine)
-    behind: dict[_Key | None, list[_Key]] = {}
+    following: dict[_Key | None, list[_Key]] = {}
     last: _Key | None = None
     for key in other:
         if key in keys:
             last = key
         else:
-            behind.setdefault(last, []).append(key)
-    yield from behind.get(None, ())
+            following.setdefault(last, []).append(key)
+    yield from following.get(None, ())
     for key in keys:
         yield key
-        yield from behind.get(key, ())
+        yield from following.get(key, ())

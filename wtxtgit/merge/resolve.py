@@ -110,12 +110,12 @@ def resolve(
     stages = {e.stage: e for e in index.entries(repo) if e.path == from_top and e.stage}
     _check(repo, from_top, stages)
     blobs = {str(stage): entry.oid for stage, entry in sorted(stages.items())}
-    before = conflicts.settled(repo, from_top, blobs)
-    if before is None:
-        before = Policy(strategy_of(repo, from_top))
+    earlier_policy = conflicts.settled(repo, from_top, blobs)
+    if earlier_policy is None:
+        earlier_policy = Policy(strategy_of(repo, from_top))
     # A decision that is repeated must not be recorded twice.
-    earlier = tuple(take for take in before.takes if take not in takes)
-    policy = Policy(strategy or before.strategy, (*earlier, *takes))
+    earlier = tuple(take for take in earlier_policy.takes if take not in takes)
+    policy = Policy(strategy or earlier_policy.strategy, (*earlier, *takes))
     # Git has no stage for the base if both sides added the file.
     base, ours, theirs = (
         blob(repo, stages[stage].oid) if stage in stages else memoryview(b"")
@@ -137,14 +137,14 @@ def resolve(
         return resolution
     entry = stages[_OURS]._replace(oid=staging.write_blob(repo, mapped(merged)))
     # Taken before the file is examined, so that a later write by somebody else is noticed.
-    seen = work_tree.moment(repo.worktree, from_top)
+    moment = work_tree.moment(repo.worktree, from_top)
     # Only a complete merge would overwrite what somebody did to the file by hand.
     _refuse_edited(repo, from_top, {*(one.oid for one in stages.values()), entry.oid})
     # Saved before the file is staged, so that an interruption loses no decision. If the record
     # can't be saved, as for a name that is too long, that does not matter: nothing is left open.
     with contextlib.suppress(EnvironmentFailure):
         conflicts.save(repo, from_top, policy, report, blobs)
-    _put(repo, entry, merged, seen, settings)
+    _write_and_stage(repo, entry, merged, moment, settings)
     conflicts.forget(repo, from_top)
     return resolution
 
@@ -190,14 +190,14 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
         if grammar.is_text(content) and _has_marker(content):
             # What git leaves if the driver is not installed.
             return
-        cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
-        if cleaned.decode("ascii").strip() in oids:
+        output = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
+        if output.decode("ascii").strip() in oids:
             return
         # The merged attributes may keep files in the other form.
         like = next(iter(oids))
-        for made in (clean(content), clean_detached(content, None)):
-            size = len(made.source) if made.writer is None else made.writer.size
-            if blob_id(made.pieces(), size, like=like) in oids:
+        for cleaned in (clean(content), clean_detached(content, None)):
+            size = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
+            if blob_id(cleaned.pieces(), size, like=like) in oids:
                 return
     quoted = repo.quoted(path)
     raise CheckError(
@@ -213,11 +213,11 @@ def _has_marker(content: ByteView) -> bool:
     return any(bytes(part).find(_MARKER) >= 0 for part in parts)
 
 
-def _put(
+def _write_and_stage(
     repo: Repository,
     entry: TreeEntry,
     merged: ByteView,
-    seen: Moment | None,
+    moment: Moment | None,
     settings: FilterSettings,
 ) -> None:
     """Replace the file that was examined by the merged one, and stage it."""
@@ -231,7 +231,7 @@ def _put(
                 entry.path,
                 is_executable=entry.mode == EXECUTABLE,
                 write=partial(_fill, merged, is_text=is_text, settings=settings),
-                replaces=seen,
+                replaces=moment,
             )
         stage_files(repo, [StagedFile(entry.path, entry.mode, entry.oid, status)])
         return

@@ -1,10 +1,10 @@
-"""The index of a set whose files git merges one by one: made anew from what becomes of them.
+"""The index of a set whose files git merges one by one: rebuilt from the merged files.
 
-A driver writes one file, and git calls it in no certain order, without the files beside. So the
-driver for an index finds all others in the trees that git merges, and merges again what both sides
-changed; that gives the same bytes as the drivers of those files. It gives up wherever it can't be
-certain of what git makes of them: where the trees are not known, or hold other contents than the
-driver was given, and where a file was moved.
+A driver writes one file. Git calls it for one file after the other, in no certain order. So the
+driver for an index finds all other files in the trees that git merges, and merges again those that
+both sides changed, which gives the same bytes as the drivers of those files. It gives up if it
+can't be certain of the results: if the trees are not known, or have other contents than the driver
+was given, or if a file was moved.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class _SetVersion:
 
 @dataclass(eq=False)
 class MergedSet:
-    """A set in a merge of three trees, of which both sides changed the JSON.
+    """A set in a merge of three trees, whose JSON both sides changed.
 
     `listing` is the path of the JSON, from the top level like all others.
     """
 
     repo: Repository
     listing: bytes
-    known: Format
+    format: Format
     versions: tuple[_SetVersion, _SetVersion, _SetVersion]
 
     @classmethod
@@ -69,70 +69,72 @@ class MergedSet:
 
         None also if it is unknown which trees git merges.
         """
-        known = registry.of_hashed_set(os.fsdecode(path))
-        if known is None or known.reseal_set is None or (trees := merging()) is None:
+        format_ = registry.of_hashed_set(os.fsdecode(path))
+        if format_ is None or format_.reseal_set is None or (trees := merging()) is None:
             return None
         with TreeReader(repo) as reader:
-            for listing in _listings(reader, trees.ours, path, known):
+            for listing in _listings(reader, trees.ours, path, format_):
                 try:
-                    base, ours, theirs = _versions(repo, reader, trees, listing, known)
+                    base, ours, theirs = _versions(repo, reader, trees, listing, format_)
                 except WtxtgitError:
                     continue
                 if path in base.files.keys() | ours.files.keys() | theirs.files.keys():
-                    found = cls(repo, listing, known, (base, ours, theirs))
-                    return found if found._is_driven(listing) else None
+                    merged_set = cls(repo, listing, format_, (base, ours, theirs))
+                    return merged_set if merged_set._is_driven(listing) else None
         return None
 
     @property
-    def made_anew(self) -> tuple[bytes, bytes]:
+    def index_paths(self) -> tuple[bytes, bytes]:
         """The paths of the files that make up the index."""
         return self.listing, self.versions[_OURS].index
 
     @property
     def resealer(self) -> SetResealer:
-        """What makes the index anew."""
-        if self.known.reseal_set is None:
-            raise FormatError(f"sets of {self.known.name} have no hashes")
-        return self.known.reseal_set()
+        """What rebuilds the index."""
+        if self.format.reseal_set is None:
+            raise FormatError(f"sets of {self.format.name} have no hashes")
+        return self.format.reseal_set()
 
-    def made(
+    def rebuild(
         self,
         path: bytes,
-        given: Sequence[ByteView],
+        contents: Sequence[ByteView],
         merge_file: MergeFile,
         options: ReadOptions,
         threads: int | None,
     ) -> ByteView:
-        """Return the JSON, or the file that lists tensors, as the merged files want it.
+        """Return the JSON, or the file that lists tensors, for the merged files.
 
-        `given` are the contents that git gave the driver for `path`. Raises CheckError that says
-        why it can't be made.
+        `contents` are the contents that git gave the driver for `path`. Raises CheckError that says
+        why it can't be rebuilt.
         """
-        for content, oid in zip(given, self._oids(path), strict=True):
+        for content, oid in zip(contents, self._oids(path), strict=True):
             if oid is None or blob_id(pieces(content), len(content), like=oid) != oid:
                 raise CheckError("it is unknown which trees git merges")
         self._refuse_staged()
         try:
             former = self.versions[self._skeleton()]
-            become = {part: self._becomes(part) for part in former.parts}
+            sides = {part: self._side_of_part(part) for part in former.parts}
             self._refuse_dropped(former)
-            self._refuse_moved(become)
+            self._refuse_moved(sides)
             merged = {
-                part: self._merged(part, merge_file, threads)
-                for part, side in become.items()
+                part: self._merge_part(part, merge_file, threads)
+                for part, side in sides.items()
                 if side is None
             }
             files = {
                 part: self.versions[side].files[part]
-                for part, side in become.items()
+                for part, side in sides.items()
                 if side is not None
             }
             files[former.index] = former.files[former.index]
-            beside: OpenMember = entry_members(self.repo, files.get, self.listing, threads=threads)
+            open_entry: OpenMember = entry_members(
+                self.repo, files.get, self.listing, threads=threads
+            )
 
             def opened(member: str) -> ByteView:
-                found = merged.get(self._path(member))
-                return beside(member) if found is None else found
+                merged_part = merged.get(self._path(member))
+                return open_entry(member) if merged_part is None else merged_part
 
             name, remade, listed = self.resealer.reseal_set(former.json, opened)
 
@@ -144,21 +146,21 @@ class MergedSet:
             self._check(memoryview(listed), resealed, checked, options)
         except FormatError as error:
             raise CheckError(error.message) from error
-        made = {former.index: memoryview(remade), self.listing: memoryview(listed)}
-        for file, content in made.items():
+        rebuilt = {former.index: memoryview(remade), self.listing: memoryview(listed)}
+        for file, content in rebuilt.items():
             if not self._is_driven(file):
                 self._refuse_other(file, content)
-        return made[path]
+        return rebuilt[path]
 
     def _check(
         self, listed: ByteView, opened: OpenMember, paths: Collection[bytes], options: ReadOptions
     ) -> None:
-        """Raise CheckError if files of the set do not hold, or do not match the index."""
-        if self.known.read_set is None:
-            raise FormatError(f"{self.known.name} has no sets")
-        made = self.known.read_set().read(listed, opened)
-        wanted = [name for name in made.members if self._path(name) in paths]
-        for findings in made.check_members(wanted, options):
+        """Raise CheckError if files of the set are invalid, or do not match the index."""
+        if self.format.read_set is None:
+            raise FormatError(f"{self.format.name} has no sets")
+        files_read = self.format.read_set().read(listed, opened)
+        names = [name for name in files_read.members if self._path(name) in paths]
+        for findings in files_read.check_members(names, options):
             for problem in findings.errors:
                 raise CheckError(str(problem))
 
@@ -174,14 +176,14 @@ class MergedSet:
         return is_merged and self._drivers[path]["merge"] == DRIVER
 
     def _oids(self, path: bytes) -> tuple[str | None, ...]:
-        found = (one.files.get(path) for one in self.versions)
-        return tuple(None if entry is None else entry.oid for entry in found)
+        entries = (one.files.get(path) for one in self.versions)
+        return tuple(None if entry is None else entry.oid for entry in entries)
 
     def _path(self, member: str) -> bytes:
         return posixpath.join(posixpath.dirname(self.listing), os.fsencode(member))
 
     def _skeleton(self) -> int:
-        """Return the side whose JSON and index are taken, but for what follows from the parts."""
+        """Return the side whose JSON and index are taken, except for values made from the parts."""
         allowed = set(_SIDES)
         if len({one.index for one in self.versions}) > 1:
             raise CheckError("its index has a different name on one side")
@@ -192,17 +194,17 @@ class MergedSet:
                 [self.resealer.unsealed(self._content(one, one.index)) for one in self.versions],
             ),
         )
-        for what, (base, ours, theirs) in facts:
+        for difference, (base, ours, theirs) in facts:
             if equal_values(ours, theirs):
                 continue
             changed = [_OURS] if equal_values(base, theirs) else []
             changed += [_THEIRS] if equal_values(base, ours) else []
             allowed &= set(changed)
             if not allowed:
-                raise CheckError(f"the two sides {what}")
+                raise CheckError(f"the two sides {difference}")
         return min(allowed)
 
-    def _becomes(self, path: bytes) -> int | None:
+    def _side_of_part(self, path: bytes) -> int | None:
         """Return the side from which git takes a part; None if it is merged."""
         base, ours, theirs = self._oids(path)
         if ours == theirs and ours is not None:
@@ -216,7 +218,7 @@ class MergedSet:
         return _THEIRS if ours == base else None
 
     def _refuse_staged(self) -> None:
-        """Raise CheckError if a file of the set is staged: then ours is the index, not HEAD."""
+        """Raise CheckError if a file of the set has staged changes: then ours is not HEAD."""
         staged = {entry.path: entry.oid for entry in index.entries(self.repo)}
         files = {path for one in self.versions for path in one.files}
         if any(staged.get(path) != self._oids(path)[_OURS] for path in files):
@@ -230,7 +232,7 @@ class MergedSet:
             if base not in (ours, theirs):
                 raise CheckError(f"only one side lists {shown(os.fsdecode(path))}")
 
-    def _refuse_moved(self, become: Mapping[bytes, int | None]) -> None:
+    def _refuse_moved(self, sides: Mapping[bytes, int | None]) -> None:
         """Raise CheckError if a part that one side added may have been moved there.
 
         What the other side did to it at its old place would go with it, in git's merge.
@@ -238,7 +240,7 @@ class MergedSet:
         base = self.versions[_BASE]
         added = {
             path: side
-            for path, side in become.items()
+            for path, side in sides.items()
             if side is not None and path not in base.files
         }
         if not added:
@@ -254,7 +256,7 @@ class MergedSet:
             if side in added.values() and removed & {one.path for one in changes[other]}:
                 raise CheckError("one side may have moved a part that the other side changed")
 
-    def _merged(self, path: bytes, merge_file: MergeFile, threads: int | None) -> ByteView:
+    def _merge_part(self, path: bytes, merge_file: MergeFile, threads: int | None) -> ByteView:
         """Return the file that git will have for a part that both sides changed."""
         name = shown(os.fsdecode(path))
         if not self._is_driven(path):
@@ -271,48 +273,51 @@ class MergedSet:
     def _content(self, version: _SetVersion, path: bytes) -> ByteView:
         return _file(self.repo, version.files[path])
 
-    def _refuse_other(self, path: bytes, made: ByteView) -> None:
+    def _refuse_other(self, path: bytes, content: ByteView) -> None:
         """Raise CheckError unless git, without our driver, takes these bytes for a file."""
         base, ours, theirs = self._oids(path)
         side = _THEIRS if ours == base else _OURS
         if ours == theirs or base in (ours, theirs):
             version = self.versions[side]
-            if path in version.files and same_bytes(self._content(version, path), made):
+            if path in version.files and same_bytes(self._content(version, path), content):
                 return
         raise CheckError(f"{shown(os.fsdecode(path))} would not match it")
 
 
-def _listings(reader: TreeReader, tree: str, path: bytes, known: Format) -> Iterable[bytes]:
-    """Return the paths of the indexes of which a file may be."""
-    if os.fsdecode(path).endswith(known.index_endings):
+def _listings(reader: TreeReader, tree: str, path: bytes, format_: Format) -> Iterable[bytes]:
+    """Return the paths of the indexes that may list a file."""
+    if os.fsdecode(path).endswith(format_.index_endings):
         return [path]
     folder = posixpath.dirname(path)
     entry = reader.standing(tree, folder).entry if folder else None
     oid = tree if not folder else None if entry is None or not entry.is_folder else entry.oid
     names = [] if oid is None else reader.names(oid)
-    found = [name for name in names if os.fsdecode(name).endswith(known.index_endings)]
-    return [posixpath.join(folder, name) for name in sorted(found)]
+    indexes = [name for name in names if os.fsdecode(name).endswith(format_.index_endings)]
+    return [posixpath.join(folder, name) for name in sorted(indexes)]
 
 
 def _versions(
-    repo: Repository, reader: TreeReader, trees: MergedTrees, listing: bytes, known: Format
+    repo: Repository, reader: TreeReader, trees: MergedTrees, listing: bytes, format_: Format
 ) -> Iterator[_SetVersion]:
     """Yield the versions of a set; raises WtxtgitError if a tree has none."""
     lists: list[tuple[ByteView, list[bytes]]] = []
     for tree in trees:
         entry = reader.at(tree, [listing]).get(listing)
-        if entry is None or not entry.is_file or known.reseal_set is None:
+        if entry is None or not entry.is_file or format_.reseal_set is None:
             raise InputError("no such file")
         data = _file(repo, entry)
-        files = known.reseal_set().listed_files(data, _unopened)
+        files = format_.reseal_set().listed_files(data, _unopened)
         folder = posixpath.dirname(listing)
         lists.append((data, [posixpath.join(folder, os.fsencode(one.path)) for one in files]))
-    every = {listing, *(path for _, paths in lists for path in paths)}
+    all_paths = {listing, *(path for _, paths in lists for path in paths)}
     for tree, (data, (first, *parts)) in zip(trees, lists, strict=True):
-        there = reader.at(tree, every)
-        if not all(one.is_file for one in there.values()) or not {first, *parts} <= there.keys():
+        present = reader.at(tree, all_paths)
+        if (
+            not all(one.is_file for one in present.values())
+            or not {first, *parts} <= present.keys()
+        ):
             raise InputError("a file of the set is missing")
-        yield _SetVersion(tree, data, there, first, tuple(parts))
+        yield _SetVersion(tree, data, present, first, tuple(parts))
 
 
 def _file(repo: Repository, entry: TreeEntry) -> ByteView:

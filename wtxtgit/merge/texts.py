@@ -1,4 +1,4 @@
-"""The merge of three contents as git stores them, each as the file that it stands for."""
+"""Merges three contents as git stores them: texts are merged as the files that they stand for."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def merge_texts(
     smudged = {name: as_file(content) for name, content in stored.items()}
     becomes_detached = _becomes_detached(base, ours, theirs, tracked)
     fits = partial(_has_form, is_detached_form=becomes_detached)
-    if any(one.lacks_payload for one in smudged.values()):
+    if any(version.lacks_payload for version in smudged.values()):
         # Whether contents are equal in another form can be decided without payload.
-        names = [memoryview(_detached_name(one, threads)) for one in stored.values()]
+        names = [memoryview(_detached_name(version, threads)) for version in stored.values()]
         side = side_taken(names[0] if len(base) else None, names[1], names[2])
         if side is not None:
             same = (ours, theirs) if names[1] == names[2] else (stored[side],)
@@ -56,22 +56,22 @@ def merge_texts(
             taken = smudged[side]
             if fits(whole) or taken.layout is None:
                 return MergeReport("", side), whole
-            made = _text(spooled(taken.pieces()), repo, becomes_detached, None, threads)
-            return MergeReport("", side), made
+            text = _text(spooled(taken.pieces()), repo, becomes_detached, None, threads)
+            return MergeReport("", side), text
         _fetch(repo, stored.values())
         for name, content in stored.items():
             if smudged[name].lacks_payload:
                 smudged[name] = as_file(content)
     files = []
-    for name, one in smudged.items():
-        if one.layout is None and is_text(one.text):
-            # It stands for no file, or for none that can be trusted: only a side can be taken.
-            reason = f"{name} is {_fault(one.warning)}"
-            if one.lacks_payload:
+    for name, version in smudged.items():
+        if version.layout is None and is_text(version.text):
+            # There is no file, or none that can be trusted: only a side can be taken.
+            reason = f"{name} is {_fault(version.warning)}"
+            if version.lacks_payload:
                 reason += "; wtxtgit fetch fetches them"
             merged = merger.by_side(base if len(base) else None, ours, theirs, reason)
             return merged, merged.data
-        files.append(one.text if one.layout is None else spooled(one.pieces()))
+        files.append(version.text if version.layout is None else spooled(version.pieces()))
     merged = merger.merge(files[0] if len(base) else None, files[1], files[2])
     if merged.conflicts:
         return merged, ours
@@ -82,8 +82,8 @@ def merge_texts(
         return merged, taken_whole
     if not is_text(form):
         return merged, merged.data
-    before = next(filter(is_detached, (ours, theirs)), None)
-    return merged, _text(merged.data, repo, becomes_detached, before, threads)
+    previous = next(filter(is_detached, (ours, theirs)), None)
+    return merged, _text(merged.data, repo, becomes_detached, previous, threads)
 
 
 def stored_as(
@@ -98,9 +98,9 @@ def stored_as(
     base, ours, theirs = versions
     if not is_text(ours):
         return file
-    before = next(filter(is_detached, (ours, theirs)), None)
+    previous = next(filter(is_detached, (ours, theirs)), None)
     form = _becomes_detached(base, ours, theirs, tracked)
-    return _text(file, repo, form, before, threads)
+    return _text(file, repo, form, previous, threads)
 
 
 def _form(content: ByteView) -> bool | None:
@@ -118,12 +118,14 @@ def _becomes_detached(
     base: ByteView, ours: ByteView, theirs: ByteView, tracked: Callable[[], bool | None]
 ) -> bool:
     forms = [_form(one) for one in (base, ours, theirs)]
-    was, mine, other = forms
+    base_form, our_form, their_form = forms
     # One side switched the form, and its attributes too: the work tree may have the other's.
-    if None not in forms and mine != other:
-        return bool(other if mine == was else mine)
-    said = tracked()
-    return next((bool(one) for one in (said, mine, other) if one is not None), False)
+    if None not in forms and our_form != their_form:
+        return bool(their_form if our_form == base_form else our_form)
+    tracked_form = tracked()
+    return next(
+        (bool(one) for one in (tracked_form, our_form, their_form) if one is not None), False
+    )
 
 
 def _detached_name(content: ByteView, threads: int | None) -> bytes:
@@ -139,18 +141,18 @@ def _text(
     file: ByteView,
     repo: Repository | None,
     becomes_detached: bool,
-    before: ByteView | None,
+    previous: ByteView | None,
     threads: int | None,
 ) -> ByteView:
-    """Return the text of a file; the store encodes its data as a difference from `before`."""
-    made: Cleaned
+    """Return the text of a file; the store encodes its data as a difference from `previous`."""
+    cleaned: Cleaned
     if repo is not None and becomes_detached:
         from wtxtgit.filter.payload import keeping
 
-        made = clean_keeping(file, lambda: keeping(repo, lambda: before), threads=threads)
+        cleaned = clean_keeping(file, lambda: keeping(repo, lambda: previous), threads=threads)
     else:
-        made = clean(file, threads=threads)
-    return spooled(made.pieces())
+        cleaned = clean(file, threads=threads)
+    return spooled(cleaned.pieces())
 
 
 def _payload(repo: Repository | None) -> PayloadSource | None:
@@ -170,7 +172,7 @@ def _fetch(repo: Repository | None, contents: Iterable[ByteView]) -> None:
 
 
 def _fault(warning: str | None) -> str:
-    """Return why a text has no file that it stands for, from the warning that smudge gives."""
+    """Return why a text can't be turned into a file, from smudge's warning."""
     if warning is not None:
         return f"not the text of a file: {warning.replace(', left as text', '', 1)}"
     return "a native text, which has its own generation and perhaps its own signature"

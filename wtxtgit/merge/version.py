@@ -1,6 +1,6 @@
 """A version of a file being merged (base, ours or theirs), read into its entries.
 
-Also comparisons of entries of two versions, and the proof that a merged file holds what it must.
+Also compares entries of two versions, and proves that a merged file has what was decided.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Version:
         return PlacedEntry(self.container, self.numbers[key], content)
 
     def is_built_as(self, other: Version) -> bool:
-        """Whether two files differ in nothing but what their entries hold."""
+        """Whether two files differ only in the contents of their entries."""
         forms = [
             [
                 (key, version.entries[n].form, kind_of(version.entries[n]))
@@ -81,7 +81,7 @@ class Opener:
             raise FormatError("the files in it decode to more than a merge can hold", kind="limit")
 
     def content(self, entry: Entry) -> memoryview:
-        """Return what a file in a file holds; raises FormatError if it can't be decoded."""
+        """Return the bytes of a file in a file; raises FormatError if it can't be decoded."""
         if entry.file is None:
             raise FormatError(f"{entry.name!a} can't be opened", field="payload")
         if not isinstance(entry.file, PackedBytes):
@@ -90,7 +90,7 @@ class Opener:
         return mapped(entry.file.open())
 
     def version(self, resealer: Resealer, name: str, data: ByteView) -> Version:
-        """Read and check a version; raises FormatError if it does not hold."""
+        """Read and check a version; raises FormatError if it is invalid."""
         self.spend(len(data))
         container = self.checked(data, f"{name} is not valid")
         return Version(
@@ -108,7 +108,7 @@ class Opener:
         return any_format.read(data)
 
     def is_same_entry(self, a: Entry, b: Entry) -> bool:
-        """Whether two entries hold the same, in whatever form; raises FormatError."""
+        """Whether two entries have the same content, in whatever form; raises FormatError."""
         if kind_of(a) != kind_of(b):
             return False
         if a.stored is not None and b.stored is not None and a.form == b.form:
@@ -142,7 +142,7 @@ class Opener:
 
         `versions` are those from which something was taken; `adds_last` is as in a Format.
         """
-        # (1) The file holds by itself: structure, limits and every hash.
+        # (1) The file is valid by itself: structure, limits and every hash.
         container = self.checked(data, "the merged file is not valid")
         sources = {id(version.container): version.entries for version in versions}
         written = resealer.entries(container, self.options)
@@ -152,26 +152,26 @@ class Opener:
             raise FormatError("the merged file does not hold what it should", field="entries")
         # (3) Each has the form and the content of the entry that it was taken from or made of.
         for entry, key in zip(written, keys, strict=True):
-            one = placed[key]
-            wanted = sources[id(one.source)][one.number]
-            if entry.form != wanted.form or not self._holds(entry, wanted, one.content):
+            decided = placed[key]
+            source = sources[id(decided.source)][decided.number]
+            if entry.form != source.form or not self._holds(entry, source, decided.content):
                 raise FormatError(f"{key[0]!a} would differ from what was merged", field="entries")
         # (4) The metadata are those that were merged.
         if not equal_values(resealer.values(container, self.options), values):
             raise FormatError("the metadata would differ from what was merged", field="metadata")
         return container
 
-    def _holds(self, entry: Entry, wanted: Entry, content: NewContent | None) -> bool:
-        """Whether an entry that was written holds what it should."""
-        if kind_of(entry) != kind_of(wanted):
+    def _holds(self, entry: Entry, source: Entry, content: NewContent | None) -> bool:
+        """Whether an entry that was written has the content that was decided."""
+        if kind_of(entry) != kind_of(source):
             return False
         if content is not None:
             data = self.content(entry) if entry.tensor is None else entry.tensor.data
             return _is_made_of(data, content.blocks())
-        if entry.unread is not None and entry.stored is not None and wanted.stored is not None:
+        if entry.unread is not None and entry.stored is not None and source.stored is not None:
             # Files that can't be opened are compared as they are stored.
-            return same_bytes(entry.stored, wanted.stored)
-        return self.is_same_entry(entry, wanted)
+            return same_bytes(entry.stored, source.stored)
+        return self.is_same_entry(entry, source)
 
 
 def kind_of(entry: Entry) -> object:
