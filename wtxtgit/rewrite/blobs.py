@@ -1,4 +1,4 @@
-"""New blobs for old ones, each made once, and proved by restoring the old one from it.
+"""Makes new blobs from old ones, each once, and proves each by restoring the old one from it.
 
 All of them go into packs that no ref reaches until the migration is done.
 """
@@ -34,7 +34,7 @@ from wtxtgit.store.place import store_of
 from wtxtgit.store.repack import join_small
 from wtxtgit.text.grammar import is_detached, is_text
 
-_JOINED = 100
+_MOST_SMALL_PACKS = 100
 """After this many detached versions their packs are joined to one."""
 
 
@@ -55,55 +55,55 @@ class NewBlobs:
     """The blobs of a migration: `ids` by version, and totals of all of them."""
 
     ids: dict[FileVersion, str] = field(default_factory=dict)
-    made: int = 0
+    converted: int = 0
     before: int = 0
     after: int = 0
     left: list[VersionLeft] = field(default_factory=list)
 
     def report(self) -> MigratedBlobs:
-        return MigratedBlobs(self.made, self.before, self.after, tuple(self.left))
+        return MigratedBlobs(self.converted, self.before, self.after, tuple(self.left))
 
 
 def make_blobs(
     repo: Repository,
     versions: Mapping[FileVersion, bytes],
-    others: Mapping[str, bytes],
+    attribute_files: Mapping[str, bytes],
     form: Form,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> NewBlobs:
-    """Make the new blobs of versions, each given with a path, and write those in `others`.
+    """Make the new blobs of versions, each given with a path, and write those in `attribute_files`.
 
     Raises CheckError if one can't be proved; then no object has been added.
     """
-    done = NewBlobs()
-    expected = len(versions) + len(others)
+    new_blobs = NewBlobs()
+    expected = len(versions) + len(attribute_files)
     with (
         ObjectStore(repo) as store,
         PackWriter(store, expected, threads or default_threads()) as pack,
     ):
         for version, path in versions.items():
             content = spooled(store.blob(version.oid, threads or default_threads()))
-            made = form(version, path, content)
-            if made is None:
-                done.ids[version] = version.oid
+            converted = form(version, path, content)
+            if converted is None:
+                new_blobs.ids[version] = version.oid
                 if is_text(content):
-                    done.left.append(VersionLeft(path, version.oid))
+                    new_blobs.left.append(VersionLeft(path, version.oid))
             else:
-                done.ids[version] = pack.add(PlainContent(made))
-                done.made += 1
-                done.before += len(content)
-                done.after += len(made)
+                new_blobs.ids[version] = pack.add(PlainContent(converted))
+                new_blobs.converted += 1
+                new_blobs.before += len(content)
+                new_blobs.after += len(converted)
             if progress is not None:
                 progress(len(content))
             finish_file(progress)
         form.finish()
-        for oid, lines in others.items():
+        for oid, lines in attribute_files.items():
             if pack.add(PlainContent(memoryview(lines))) != oid:
                 raise EnvironmentFailure(f"a gitattributes file became another blob than {oid}")
         pack.finish()
-    return done
+    return new_blobs
 
 
 class ToTexts:
@@ -114,23 +114,23 @@ class ToTexts:
         self._threads = threads
         self._objects = LfsObjects(repo)
         self._payload = FetchedPayload.of(repo)
-        self._before: tuple[bytes, ByteView] | None = None
+        self._last: tuple[bytes, ByteView] | None = None
         self._packs: frozenset[str] | None = None
-        self._since = 0
+        self._small_packs = 0
 
     def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
         # An empty file has no text, and an existing text is in the form that somebody chose.
         return not blob.size or is_text(blob.head)
 
     def finish(self) -> None:
-        """Join small packs: each detached version has its own, which the next one could read."""
+        """Join small packs: each detached version has its own, so that the next can refer to it."""
         if self._packs is not None:
             join_small(store_of(self._repo), self._packs)
-        self._since = 0
+        self._small_packs = 0
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
-        if (to := parse_pointer(content)) is not None:
-            content = self._object(to, path)
+        if (lfs_object := parse_pointer(content)) is not None:
+            content = self._object(lfs_object, path)
         detached = version.form == DETACHED_DRIVER
         if detached:
             if self._packs is None:
@@ -144,19 +144,19 @@ class ToTexts:
         text = spooled(cleaned.pieces())
         self._prove(content, text, path, version)
         if is_detached(text):
-            self._before = path, text
-            self._since += 1
-            # Also in between: looking for a chunk searches all packs.
-            if self._since == _JOINED:
+            self._last = path, text
+            self._small_packs += 1
+            # Not only at the end: looking for a chunk searches all packs.
+            if self._small_packs == _MOST_SMALL_PACKS:
                 self.finish()
         return text
 
-    def _object(self, to: LfsObject, path: bytes) -> ByteView:
-        held, why = self._objects.checked(to)
-        if held is None:
-            # It was here, and as it should be, a moment ago.
-            raise CheckError(f"{shown_path(path)}: {to.sha256[:12]}: {why}")
-        return held
+    def _object(self, lfs_object: LfsObject, path: bytes) -> ByteView:
+        content, fault = self._objects.checked(lfs_object)
+        if content is None:
+            # It was found and checked before the migration began, so it has changed since.
+            raise CheckError(f"{shown_path(path)}: {lfs_object.sha256[:12]}: {fault}")
+        return content
 
     def _prove(self, content: ByteView, text: ByteView, path: bytes, version: FileVersion) -> None:
         restored = smudge(text, threads=self._threads, payload=lambda: self._payload)
@@ -167,7 +167,7 @@ class ToTexts:
             )
 
     def _text_before(self, path: bytes) -> ByteView | None:
-        return self._before[1] if self._before is not None and self._before[0] == path else None
+        return self._last[1] if self._last is not None and self._last[0] == path else None
 
 
 class FromTexts:
@@ -186,7 +186,7 @@ class FromTexts:
         return not is_text(blob.head)
 
     def finish(self) -> None:
-        """Do nothing: each version stands by itself."""
+        """Do nothing: versions are independent of each other."""
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
         # Everything that is not a text stays, except files that git-lfs is to have.
@@ -198,15 +198,15 @@ class FromTexts:
         return None if file is content or is_text(file) else file
 
     def _restored(self, path: bytes, content: ByteView) -> Iterable[Buffer]:
-        made = smudge(content, threads=self._threads, payload=lambda: self._payload)
-        if made.lacks_payload or made.damaged_payload:
+        restored = smudge(content, threads=self._threads, payload=lambda: self._payload)
+        if restored.lacks_payload or restored.damaged_payload:
             name = self._repo.quoted(path)
             raise CheckError(
-                f"{shown_path(path)}: {made.warning}",
+                f"{shown_path(path)}: {restored.warning}",
                 hint=f"wtxtgit fetch $(git rev-list --all -- {name}) -- {name} fetches its data "
                 f"for all commits; no ref was moved",
             )
-        return made.pieces()
+        return restored.pieces()
 
 
 def _digest(blocks: Iterable[Buffer]) -> bytes:

@@ -1,6 +1,6 @@
 """What a migration of a history would involve: its checkpoints by pattern, and their costs.
 
-For each path the latest version is examined, and stands for the others.
+For each path only the latest version is examined; the others are assumed to be like it.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def history_files(
                     oids[change.oid] = None
     sizes = known_sizes(repo, {oid for oids in versions.values() for oid in oids})
     objects = pointed_of(repo, sizes)
-    sizes.update((oid, to.nbytes) for oid, to in objects.items())
-    held = LfsObjects(repo)
+    sizes.update((oid, lfs_object.nbytes) for oid, lfs_object in objects.items())
+    objects_here = LfsObjects(repo)
     groups: dict[str, _Group] = {}
     expect(progress, sum(sizes.get(next(reversed(oids))) or 0 for oids in versions.values()))
     expect(progress, 0, len(versions))
@@ -84,7 +84,9 @@ def history_files(
             if not sizes.get(last):
                 continue
             content: ByteView | None
-            content = held.held(objects[last]) if last in objects else spooled(store.blob(last))
+            content = (
+                objects_here.held(objects[last]) if last in objects else spooled(store.blob(last))
+            )
             kind = _POINTERS if content is None else _format(content)
             if progress is not None:
                 progress(sizes[last])

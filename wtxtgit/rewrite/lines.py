@@ -1,4 +1,4 @@
-"""What a commit's gitattributes file says once its files are texts, and once they no longer are.
+"""Rewrites a commit's gitattributes file when its files become texts, and when texts become files.
 
 `imported` adds and replaces lines in such a way that `exported` restores the former file, byte for
 byte:
@@ -34,8 +34,8 @@ from wtxtgit.setup.track import (
 )
 
 LFS = b"filter=lfs"
-_OF_LFS = (LFS, b"diff=lfs", b"merge=lfs", b"-text")
-_WAS = b"# wtxtgit migrate export makes this line again: "
+_LFS_ATTRIBUTES = (LFS, b"diff=lfs", b"merge=lfs", b"-text")
+_FORMER = b"# wtxtgit migrate export makes this line again: "
 _BEGIN = b"# wtxtgit migrate import: what follows came with the texts"
 _NO_FILE = b" (there was no file)"
 _NO_NEWLINE = b" (the line before did not end)"
@@ -49,7 +49,7 @@ _LFS_KEYS = (b"filter", b"diff", b"merge", b"text")
 class ImportLines(NamedTuple):
     """What an import does to gitattributes files: which patterns become texts, and in which form.
 
-    Without patterns, those of git-lfs are meant; with `from_lfs` its lines for them are replaced.
+    Without patterns, git-lfs's patterns are used. With `from_lfs` its lines for them are replaced.
     """
 
     patterns: tuple[bytes, ...]
@@ -69,37 +69,39 @@ class ImportLines(NamedTuple):
         return self.from_lfs and is_meant and LFS in line.attributes
 
 
-def added_lines(how: ImportLines) -> bytes:
+def added_lines(lines: ImportLines) -> bytes:
     """Return the lines for the patterns only."""
-    return b"".join(attributes.format_line(one, how.attributes).raw for one in how.patterns)
+    return b"".join(
+        attributes.format_line(pattern, lines.attributes).raw for pattern in lines.patterns
+    )
 
 
-def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes | None:
+def imported(content: bytes | None, lines: ImportLines, *, at_top: bool) -> bytes | None:
     """Return the gitattributes file of a commit whose files become texts; None for no file.
 
     `content` is the former file, None if there was none. `at_top` says that it is the one at the
     top level, which gets the patterns. Raises UsageError for a pattern that git would not obey.
     """
     if content is not None and content.startswith(_BOM):
-        return _BOM + (imported(content[len(_BOM) :], how, at_top=at_top) or b"")
-    made = attributes.content(
-        one
+        return _BOM + (imported(content[len(_BOM) :], lines, at_top=at_top) or b"")
+    new_content = attributes.content(
+        new_line
         for line in attributes.parse(content or b"")
-        for one in (_replaced(line, how) if how.is_replaced(line) else (line,))
+        for new_line in (_replace(line, lines) if lines.is_replaced(line) else (line,))
     )
-    if at_top and (wanted := _wanted(made, how)):
-        made = _appended(made, wanted, how, is_new=content is None)
-    return made if made or content is not None else None
+    if at_top and (missing := _missing_patterns(new_content, lines)):
+        new_content = _append_lines(new_content, missing, lines, is_new=content is None)
+    return new_content if new_content or content is not None else None
 
 
-def _wanted(content: bytes, how: ImportLines) -> list[tuple[bytes, tuple[bytes, ...]]]:
+def _missing_patterns(content: bytes, lines: ImportLines) -> list[tuple[bytes, tuple[bytes, ...]]]:
     """Return the patterns, with their attributes, for which a file has no line yet."""
-    asked, beside = frozenset(how.patterns), companions(content, how.patterns)
-    known = set()
+    patterns, extra = frozenset(lines.patterns), companions(content, lines.patterns)
+    present = set()
     for line in attributes.parse(content):
-        if line.pattern in asked and is_filter_line(line):
-            known.add(line.pattern)
-    return [*((one, how.attributes) for one in how.patterns if one not in known), *beside.items()]
+        if line.pattern in patterns and is_filter_line(line):
+            present.add(line.pattern)
+    return [*((p, lines.attributes) for p in lines.patterns if p not in present), *extra.items()]
 
 
 def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
@@ -113,11 +115,11 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
         return _BOM + (exported(content[len(_BOM) :], to_lfs=to_lfs) or b"")
     kept = bytearray()
     was_new = is_inside = is_over_lfs = is_plain = False
-    was: bytes | None = None
+    former_line: bytes | None = None
     for line in attributes.parse(content):
         text = line.raw.strip()
-        if text.startswith(_WAS):
-            was = line.raw.lstrip()[len(_WAS) :].rstrip(b"\r\n")
+        if text.startswith(_FORMER):
+            former_line = line.raw.lstrip()[len(_FORMER) :].rstrip(b"\r\n")
         elif text.startswith(_BEGIN):
             is_inside = True
             was_new, is_over_lfs = _NO_FILE in text, _OVER_LFS in text
@@ -126,60 +128,62 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
         elif text == _END and is_inside:
             is_inside = False
         elif is_filter_line(line):
-            if was is not None and to_lfs:
-                made = [Line(was + _ending(line))]
+            if former_line is not None and to_lfs:
+                new_lines = [Line(former_line + _ending(line))]
             elif to_lfs and not (is_inside and is_over_lfs):
-                made = [attributes.with_attributes(line, (*_OF_LFS, *_others(line)))]
+                new_lines = [attributes.with_attributes(line, (*_LFS_ATTRIBUTES, *_others(line)))]
                 is_plain |= not is_inside
             else:
-                made = [] if is_inside else _plain(line)
+                new_lines = [] if is_inside else _plain(line)
                 is_plain |= not is_inside
-            was = None
-            _extend(kept, made)
+            former_line = None
+            _extend(kept, new_lines)
         elif not (is_inside and is_beside(line)):
             _extend(kept, [line])
     # As `untrack` does: the lines for texts are removed with the last pattern of `track`.
-    left = bytes(kept)
+    new_content = bytes(kept)
     del kept
     if is_plain:
-        left = attributes.content(line for line in attributes.parse(left) if not is_beside(line))
-    return None if not left and (was_new or is_plain) else left
+        new_content = attributes.content(
+            line for line in attributes.parse(new_content) if not is_beside(line)
+        )
+    return None if not new_content and (was_new or is_plain) else new_content
 
 
-def _replaced(line: Line, how: ImportLines) -> list[Line]:
+def _replace(line: Line, lines: ImportLines) -> list[Line]:
     pattern = line.pattern or b""
-    names = (*how.attributes, *_others(line))
+    names = (*lines.attributes, *_others(line))
     ending = _ending(line)
     body = line.raw[: len(line.raw) - len(ending)]
     return [
-        Line(_WAS + body + (ending or b"\n")),
+        Line(_FORMER + body + (ending or b"\n")),
         attributes.format_line(pattern, names, ending),
     ]
 
 
-def _appended(
+def _append_lines(
     content: bytes,
-    wanted: Iterable[tuple[bytes, tuple[bytes, ...]]],
-    how: ImportLines,
+    patterns: Iterable[tuple[bytes, tuple[bytes, ...]]],
+    lines: ImportLines,
     *,
     is_new: bool,
 ) -> bytes:
     notes = _NO_FILE if is_new else b""
     if content and not content.endswith(b"\n"):
         notes += _NO_NEWLINE
-    if how.from_lfs:
+    if lines.from_lfs:
         notes += _OVER_LFS
     has_about = any(map(is_about, attributes.parse(content)))
     content = attributes.append_comment(content, _BEGIN + notes)
     if not has_about:
         content = attributes.append_comment(content, ABOUT)
-    content = attributes.append(content, wanted)
+    content = attributes.append(content, patterns)
     return attributes.append_comment(content, _END)
 
 
-def _extend(kept: bytearray, made: Iterable[Line]) -> None:
+def _extend(kept: bytearray, lines: Iterable[Line]) -> None:
     """Append lines after one that may have lost its line ending."""
-    for line in made:
+    for line in lines:
         if kept and not kept.endswith(b"\n"):
             kept += b"\n"
         kept += line.raw

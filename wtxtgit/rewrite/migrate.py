@@ -1,9 +1,9 @@
 """Rewriting a history so that files have another form, and everything else is unchanged.
 
 Git reads the old commits and writes the new ones (`git.fast_stream`). Each new commit is then
-compared with the old one, byte for byte: if that route loses anything, the migration ends. No ref
-moves before all objects exist and are proved; then all move together, and work tree and index
-follow. A process that ends before that has changed nothing that anybody sees.
+compared with the old one, byte for byte: if git has lost anything, the migration ends. No ref moves
+before all objects exist and are proved; then all refs move together, and work tree and index are
+updated. If the process ends before that, nothing visible has changed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _MigrationPlan:
     """Paths of versions that change."""
     paths: dict[bytes, bytes] = field(default_factory=dict)
     """The form that each path gets, where that is known."""
-    others: dict[str, bytes] = field(default_factory=dict)
+    attribute_blobs: dict[str, bytes] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
     """Commits that change although their parents do not."""
 
@@ -109,24 +109,24 @@ def migrate(
     Nothing has changed then.
     """
     if not options.dry_run:
-        _end_the_last(repo, settings, warn)
+        _finish_interrupted(repo, settings, warn)
     refuse_altered(repo)
     chosen = chosen_refs(repo, options.refs, everything=options.everything)
     tips = list(dict.fromkeys(ref.commit for ref in chosen))
     refuse_partial(repo, tips)
     names = [ref.name for ref in chosen]
-    # Checked early: nobody wants to learn it after hours.
+    # Checked early, since a migration may take hours.
     follows = work_tree.check(repo, names)
     entries = stashes(repo) if options.everything else stashes_on(repo, tips)
     followers = {oid for entry in entries for oid in (entry.oid, *entry.parents[1:])}
     tips += [entry.oid for entry in entries]
     with scratch(repo) as streams, HistoryWalk(repo, migration, followers) as walk:
-        work = _Rewriting(repo, walk, streams, tips, form)
-        plan = work.planned(followers)
+        rewriting = _Rewriting(repo, walk, streams, tips, form)
+        plan = rewriting.planned(followers)
         if follows:
             work_tree.check_filters(repo, plan.paths.values())
-        lacking, why_lacking = _lacking(repo, plan, options)
-        done = Migrated(
+        lacking, why_lacking = _missing_objects(repo, plan, options)
+        result = Migrated(
             plan.commits,
             plan.rewritten,
             tuple(sorted(plan.files)),
@@ -141,23 +141,28 @@ def migrate(
             dry_run=options.dry_run,
         )
         if options.dry_run or not plan.rewritten or lacking:
-            return replace(done, signatures=_signatures(repo, plan, chosen))
+            return replace(result, signatures=_signatures(repo, plan, chosen))
         sizes = [plan.heads[version.oid].size for version in plan.versions]
         expect(progress, sum(sizes), len(sizes))
         blobs = make_blobs(
-            repo, plan.versions, plan.others, form, threads=settings.threads, progress=progress
+            repo,
+            plan.versions,
+            plan.attribute_blobs,
+            form,
+            threads=settings.threads,
+            progress=progress,
         )
-        blobs.left = [*done.blobs.left, *blobs.left]
+        blobs.left = [*result.blobs.left, *blobs.left]
         blobs.ids.update((version, version.oid) for version in plan.left)
-        ids, signatures = work.rewritten(plan, blobs)
+        ids, signatures = rewriting.rewritten(plan, blobs)
         tags = TagWriter(repo, ids)
         moves = _moves(chosen, ids, tags)
         moves += _notes(repo, streams, ids, is_whole=options.everything)
-        work.check_tips(ids, blobs)
+        rewriting.check_tips(ids, blobs)
         stashed = [_rewritten_stash(entry, ids) for entry in entries]
         dropped = {one.oid for one in entries} - {one.oid for one in stashed}
         if not (moves or dropped):
-            return replace(done, rewritten=0, blobs=blobs.report())
+            return replace(result, rewritten=0, blobs=blobs.report())
         unwritten: tuple[bytes, ...] = ()
         with turn(repo):
             before = resolve_commit(repo, "HEAD") if work_tree.check(repo, names) else None
@@ -167,7 +172,7 @@ def migrate(
             if before is not None:
                 follows_to = ids.get(before, before)
                 note(repo, CutOff(before, follows_to, migration.makes_texts))
-            # Stashes exist twice for a moment, rather than not at all.
+            # Added before the old ones are dropped, so that an interruption loses none.
             add_stashes(repo, stashed if dropped else ())
             old = [entry for entry in entries if entry.oid in dropped]
             move_refs(repo, moves, backup, options.reason, old)
@@ -178,7 +183,7 @@ def migrate(
                 )
                 forget(repo)
         return replace(
-            done,
+            result,
             rewritten=sum(old != new for old, new in ids.items() if old not in followers),
             stashes=len(dropped),
             blobs=blobs.report(),
@@ -224,13 +229,13 @@ class _Rewriting:
                 if version is not None:
                     plan.paths[change.path] = version.form
                     by_path.setdefault(change.path, []).append(version)
-                elif change.oid is not None and change.oid in self._walk.made:
-                    plan.others[change.oid] = self._walk.made[change.oid]
-        versions = {version for some in by_path.values() for version in some}
+                elif change.oid is not None and change.oid in self._walk.unwritten:
+                    plan.attribute_blobs[change.oid] = self._walk.unwritten[change.oid]
+        versions = {version for path_versions in by_path.values() for version in path_versions}
         plan.heads = blob_heads(self._repo, {version.oid for version in versions})
         # The versions of a path together, oldest first: each differs little from the one before.
-        for path, some in by_path.items():
-            for version in some:
+        for path, path_versions in by_path.items():
+            for version in path_versions:
                 is_left = self._form.leaves(version, plan.heads[version.oid])
                 (plan.left if is_left else plan.versions).setdefault(version, path)
                 if not is_left:
@@ -260,7 +265,7 @@ class _Rewriting:
 
     def check_tips(self, ids: Mapping[str, str], blobs: NewBlobs) -> None:
         """Check that the trees of all tips differ only in what was migrated."""
-        known = {(version.oid, new) for version, new in blobs.ids.items()}
+        converted = {(version.oid, new) for version, new in blobs.ids.items()}
         with CommitReader(self._repo) as commits, TreeReader(self._repo) as trees:
             for tip in self._tips:
                 old, new = commits.commit(tip).tree, commits.commit(ids.get(tip, tip)).tree
@@ -271,7 +276,7 @@ class _Rewriting:
                         before is None
                         or after is None
                         or before.mode != after.mode
-                        or (before.oid, after.oid) not in known
+                        or (before.oid, after.oid) not in converted
                     ):
                         raise EnvironmentFailure(f"commit {tip}: {path!r} became something else")
 
@@ -282,7 +287,7 @@ class _Rewriting:
 class _TouchedCommit(NamedTuple):
     """What a plan has to know of a commit whose files may get another form.
 
-    `is_other` if it changes whatever becomes of its `versions`.
+    If `is_other` it changes even if its `versions` stay as they are.
     """
 
     mark: int
@@ -320,8 +325,8 @@ def _signatures(repo: Repository, plan: _MigrationPlan, chosen: Sequence[ChosenR
     with CommitReader(repo) as reader:
         heads = (reader.content(oid)[0] for oid in commits)
         count = sum(without_signatures(head) != head for head in heads)
-    named = [ref.oid for ref in chosen if ref.is_tag_object and ref.commit in commits]
-    return count + len({tag for oid in named for tag in tags.signed(oid)})
+    tag_oids = [ref.oid for ref in chosen if ref.is_tag_object and ref.commit in commits]
+    return count + len({tag for oid in tag_oids for tag in tags.signed(oid)})
 
 
 def _rewritten_stash(entry: Stash, ids: Mapping[str, str]) -> Stash:
@@ -344,13 +349,13 @@ def _check_commits(repo: Repository, ids: Mapping[str, str]) -> int:
             head, message = commits.content(old)
             unsigned = without_signatures(head)
             signatures += unsigned != head
-            had, has = unsigned.split(b"\n"), commits.content(new)[0].split(b"\n")
-            wanted = [
+            old_head, new_head = unsigned.split(b"\n"), commits.content(new)[0].split(b"\n")
+            parents = [
                 b"parent %b" % ids.get(parent, parent).encode()
                 for parent in commits.commit(old).parents
             ]
-            count = 1 + len(wanted)
-            if has[1:] != [*wanted, *had[count:]] or commits.content(new)[1] != message:
+            count = 1 + len(parents)
+            if new_head[1:] != [*parents, *old_head[count:]] or commits.content(new)[1] != message:
                 raise CheckError(
                     f"commit {old} has a part that git fast-import can't reproduce",
                     hint="no ref was moved; git cat-file -p shows the commit",
@@ -412,7 +417,7 @@ def _renamed(commit: StreamedCommit, ids: Mapping[str, str], *, is_whole: bool) 
             yield change._replace(path=b"/".join(cut))
 
 
-def _lacking(
+def _missing_objects(
     repo: Repository, plan: _MigrationPlan, options: MigrationOptions
 ) -> tuple[tuple[LackingVersion, ...], str | None]:
     """Return objects of git-lfs that are neither here nor available, and why if that is known.
@@ -423,38 +428,42 @@ def _lacking(
         version: path for version, path in plan.versions.items() if version.form not in (LFS, RAW)
     }
     oids = {version.oid: path for version, path in forms.items()}
-    found = {
-        oid: to
+    pointers = {
+        oid: target
         for oid in oids
         if plan.heads[oid].size == len(plan.heads[oid].head)
-        and (to := parse_pointer(plan.heads[oid].head)) is not None
+        and (target := parse_pointer(plan.heads[oid].head)) is not None
     }
-    if found and not options.reads_pointers:
+    if pointers and not options.reads_pointers:
         raise CheckError(
-            f"git-lfs pointers in place of files: {len(found):,}",
+            f"git-lfs pointers in place of files: {len(pointers):,}",
             hint="--from-lfs converts the files that they point to",
         )
     objects = LfsObjects(repo)
 
     def missing() -> dict[LfsObject, bytes]:
-        return {to: oids[oid] for oid, to in found.items() if objects.checked(to)[0] is None}
+        return {
+            target: oids[oid]
+            for oid, target in pointers.items()
+            if objects.checked(target)[0] is None
+        }
 
-    lacks, why = missing(), None
-    if lacks and not options.dry_run:
-        why = objects.fetch(list(lacks))
-        lacks = missing()
-    return tuple(LackingVersion(path, *to) for to, path in lacks.items()), why
+    lacking, why = missing(), None
+    if lacking and not options.dry_run:
+        why = objects.fetch(list(lacking))
+        lacking = missing()
+    return tuple(LackingVersion(path, *target) for target, path in lacking.items()), why
 
 
-def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> None:
-    """Complete a previous migration that was interrupted: have index and work tree follow."""
+def _finish_interrupted(repo: Repository, settings: FilterSettings, warn: Warn) -> None:
+    """Finish a migration that was interrupted: update index and work tree."""
     if repo.is_bare:
         return
     with turn(repo):
-        last = cut_off(repo)
-        if last is not None:
+        pending = cut_off(repo)
+        if pending is not None:
             refuse_locked(repo)
-            work_tree.follow(repo, last.before, settings, warn, are_texts=last.are_texts)
+            work_tree.follow(repo, pending.before, settings, warn, are_texts=pending.are_texts)
             warn("finished a migration that was interrupted: updated index and work tree", None)
         forget(repo)
 

@@ -25,29 +25,29 @@ class ImportMigration:
 
     makes_texts = True
 
-    def __init__(self, how: ImportLines) -> None:
-        self.how = how
+    def __init__(self, import_lines: ImportLines) -> None:
+        self.import_lines = import_lines
 
     def content(self, content: bytes | None, *, at_top: bool) -> bytes | None:
-        return imported(content, self.how, at_top=at_top)
+        return imported(content, self.import_lines, at_top=at_top)
 
     def begins(self, content: bytes) -> bool:
-        return self.how.replaces(content)
+        return self.import_lines.replaces(content)
 
     @cached_property
     def lines(self) -> bytes | None:
-        return added_lines(self.how) if self.how.patterns else None
+        return added_lines(self.import_lines) if self.import_lines.patterns else None
 
     def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
-        if self.how.patterns:
-            return {path for path, said in top.items() if said[0] in FILTERS}
-        return {path for some in before for path, said in some.items() if said[0] == LFS}
+        if self.import_lines.patterns:
+            return {path for path, values in top.items() if values[0] in FILTERS}
+        return {path for some in before for path, values in some.items() if values[0] == LFS}
 
     def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
         return {
-            path: said[0]
-            for path, said in after.items()
-            if _is_ours_alone(said) and (self.how.patterns or before[path][0] == LFS)
+            path: values[0]
+            for path, values in after.items()
+            if _is_ours_alone(values) and (self.import_lines.patterns or before[path][0] == LFS)
         }
 
 
@@ -67,12 +67,12 @@ class ExportMigration:
         return self.content(content, at_top=True) != content
 
     def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
-        return {path for some in before for path, said in some.items() if said[0] in FILTERS}
+        return {path for some in before for path, values in some.items() if values[0] in FILTERS}
 
     def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
         forms = {}
-        for path, said in before.items():
-            if said[0] not in FILTERS:
+        for path, values in before.items():
+            if values[0] not in FILTERS:
                 continue
             driver = after[path][0]
             if driver in FILTERS:
@@ -89,7 +89,7 @@ class ExportMigration:
         return forms
 
 
-def _is_ours_alone(said: tuple[bytes, ...]) -> bool:
+def _is_ours_alone(values: tuple[bytes, ...]) -> bool:
     """Whether only our filter changes a file between work tree and repository."""
-    others = {said[place] for place in _CHANGING}
-    return said[0] in FILTERS and said[_TEXT] == UNSET and others <= {UNSET, UNSPECIFIED}
+    conversions = {values[place] for place in _CHANGING}
+    return values[0] in FILTERS and values[_TEXT] == UNSET and conversions <= {UNSET, UNSPECIFIED}

@@ -48,23 +48,23 @@ def chosen_refs(repo: Repository, names: Sequence[str], *, everything: bool) -> 
     UsageError for a name that is neither a branch nor a tag.
     """
     if everything:
-        listed = ["HEAD"] if _branch(repo) is None else []
-        listed += list_refs(repo, _HEADS, _TAGS)
+        chosen = ["HEAD"] if _branch(repo) is None else []
+        chosen += list_refs(repo, _HEADS, _TAGS)
     elif names:
-        listed = list(dict.fromkeys(_full_name(repo, name) for name in names))
+        chosen = list(dict.fromkeys(_full_name(repo, name) for name in names))
     else:
         branch = _branch(repo)
         if branch is None:
             raise UsageError(
                 "HEAD is on no branch", hint="name a branch, or --everything takes all"
             )
-        listed = [branch]
-    asked = "".join(f"{name}\n{name}^{{commit}}\n" for name in listed).encode()
+        chosen = [branch]
+    questions = "".join(f"{name}\n{name}^{{commit}}\n" for name in chosen).encode()
     form = "--batch-check=%(objectname) %(objecttype)"
-    lines = repo.git("cat-file", form, stdin=asked, env=run.TRUE_OBJECTS).splitlines()
+    lines = repo.git("cat-file", form, stdin=questions, env=run.TRUE_OBJECTS).splitlines()
     refs = []
     for name, (itself, commit) in zip(
-        listed, zip(lines[::2], lines[1::2], strict=True), strict=True
+        chosen, zip(lines[::2], lines[1::2], strict=True), strict=True
     ):
         if itself.endswith(b" missing") and everything:
             continue
@@ -78,17 +78,17 @@ def chosen_refs(repo: Repository, names: Sequence[str], *, everything: bool) -> 
 
 def list_refs(repo: Repository, *prefixes: str) -> list[str]:
     """Return the names of all refs under prefixes, except symbolic ones."""
-    listed = repo.git("for-each-ref", "--format=%(refname) %(symref)", *prefixes)
-    pairs = (line.decode("utf-8", "surrogateescape").split(" ") for line in listed.splitlines())
+    output = repo.git("for-each-ref", "--format=%(refname) %(symref)", *prefixes)
+    pairs = (line.decode("utf-8", "surrogateescape").split(" ") for line in output.splitlines())
     return [name for name, symref in pairs if not symref]
 
 
 def notes_refs(repo: Repository) -> list[ChosenRef]:
     """Return all notes refs."""
     names = list_refs(repo, _NOTES)
-    asked = "".join(f"{name}\n" for name in names).encode()
-    listed = repo.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
-    pairs = zip(names, listed.splitlines(), strict=True)
+    questions = "".join(f"{name}\n" for name in names).encode()
+    answers = repo.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=questions)
+    pairs = zip(names, answers.splitlines(), strict=True)
     return [ChosenRef(n, _oid(line), _oid(line)) for n, line in pairs if line.endswith(b" commit")]
 
 
@@ -108,10 +108,10 @@ def stashes(repo: Repository) -> list[Stash]:
     if repo.is_bare or not list_refs(repo, _STASH):
         return []
     form = "--format=%H%x00%P%x00%gs"
-    listed = repo.git("log", "-g", form, _STASH, "--", env=run.TRUE_OBJECTS)
-    lines = listed.decode("utf-8", "surrogateescape").splitlines()
+    output = repo.git("log", "-g", form, _STASH, "--", env=run.TRUE_OBJECTS)
+    lines = output.decode("utf-8", "surrogateescape").splitlines()
     entries = (line.split("\0", 2) for line in lines)
-    return [Stash(oid, tuple(parents.split()), said) for oid, parents, said in entries]
+    return [Stash(oid, tuple(parents.split()), message) for oid, parents, message in entries]
 
 
 def stashes_on(repo: Repository, tips: Sequence[str]) -> list[Stash]:
@@ -128,11 +128,11 @@ def stashes_on(repo: Repository, tips: Sequence[str]) -> list[Stash]:
     ]  # fmt: skip
 
 
-def add_stashes(repo: Repository, made: Sequence[Stash]) -> None:
+def add_stashes(repo: Repository, added: Sequence[Stash]) -> None:
     """Add entries, given newest first, to the stash; existing entries stay."""
-    there = {stash.oid for stash in stashes(repo)}
-    for stash in reversed(made):
-        if stash.oid not in there:
+    existing = {stash.oid for stash in stashes(repo)}
+    for stash in reversed(added):
+        if stash.oid not in existing:
             repo.git("stash", "store", "--quiet", "--message", stash.message, stash.oid)
 
 
@@ -154,9 +154,9 @@ def refuse_partial(repo: Repository, tips: Iterable[str], *options: str) -> None
     )
     if promised.code:
         return
-    asked = "".join(f"{tip}\n" for tip in tips).encode()
-    listed = repo.git("rev-list", "--objects", "--missing=print", *options, "--stdin", stdin=asked)
-    missing = sum(line.startswith(b"?") for line in listed.splitlines())
+    stdin = "".join(f"{tip}\n" for tip in tips).encode()
+    output = repo.git("rev-list", "--objects", "--missing=print", *options, "--stdin", stdin=stdin)
+    missing = sum(line.startswith(b"?") for line in output.splitlines())
     if missing:
         raise EnvironmentFailure(
             f"this is a partial clone: {missing} objects of the history are missing",
@@ -201,19 +201,19 @@ class TagWriter:
         new = self.ids.get(target) or self._commits.get(target, target)
         for name, content in reversed(chain):
             if new != target:
-                new = self._written(content, target, new)
+                new = self._write(content, target, new)
                 self.ids[name] = new
             else:
                 new = name
             target = name
         return new
 
-    def _written(self, content: bytes, before: str, after: str) -> str:
+    def _write(self, content: bytes, before: str, after: str) -> str:
         unsigned = _unsigned(content)
         self.signatures += unsigned != content
         tag = unsigned.replace(b"object " + before.encode(), b"object " + after.encode(), 1)
-        written = self._repo.git("hash-object", "-t", "tag", "-w", "--stdin", stdin=tag)
-        return _oid(written)
+        output = self._repo.git("hash-object", "-t", "tag", "-w", "--stdin", stdin=tag)
+        return _oid(output)
 
 
 def _unsigned(tag: bytes) -> bytes:
@@ -258,8 +258,8 @@ def move_refs(
         lines += ["option no-deref"] if name == "HEAD" else []
         lines.append(f"update {name} {check_oid(after)} {check_oid(before)}")
     lines += ["prepare", "commit"]
-    asked = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-    repo.git("update-ref", "-m", reason, "--stdin", stdin=asked)
+    stdin = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+    repo.git("update-ref", "-m", reason, "--stdin", stdin=stdin)
 
 
 def next_backup(repo: Repository) -> str:
@@ -275,8 +275,8 @@ def leading_to(repo: Repository, commits: Iterable[str], moved: Iterable[str]) -
     if not first:
         return []
     contained = [f"--contains={oid}" for oid in first]
-    listed = repo.git("for-each-ref", "--format=%(refname)", *contained)
-    names = set(listed.decode("utf-8", "surrogateescape").splitlines())
+    output = repo.git("for-each-ref", "--format=%(refname)", *contained)
+    names = set(output.decode("utf-8", "surrogateescape").splitlines())
     return sorted(n for n in names - {*moved} if not n.startswith((f"{BACKUP}/", _STASH)))
 
 

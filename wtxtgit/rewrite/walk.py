@@ -1,4 +1,4 @@
-"""What becomes of each commit: which files change their form, and what its gitattributes say.
+"""How each commit changes: which files get another form, and what its gitattributes say.
 
 A migration is a function of a commit's tree, with one exception: the lines of an import are in all
 commits from the first one that has such a file. Commits before it keep their ids and signatures.
@@ -31,7 +31,7 @@ _Entry = tuple[int, str]
 _AttributeFiles = dict[bytes, _Entry]
 """A tree's gitattributes files: mode and blob by path."""
 Values = Mapping[bytes, tuple[bytes, ...]]
-"""What git says of paths: values for each attribute in `CHECKOUT`."""
+"""The attributes of paths, as git prints them: values for each attribute in `CHECKOUT`."""
 
 
 class Migration(Protocol):
@@ -50,8 +50,8 @@ class Migration(Protocol):
     def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
         """Return paths that may be migrated.
 
-        `before` is what git says of all paths with each set of gitattributes files that there was,
-        `top` what it says with `lines` alone.
+        `before` has the attributes of all paths, for each set of gitattributes files that there
+        was. `top` has those with `lines` alone.
         """
 
     @property
@@ -59,7 +59,7 @@ class Migration(Protocol):
         """A gitattributes file that selects paths; None if those of the commits do."""
 
     def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
-        """Return the form that files get, by path, from what git says of them before and after."""
+        """Return the form that files get, by path, from their attributes before and after."""
 
 
 class FileVersion(NamedTuple):
@@ -70,9 +70,9 @@ class FileVersion(NamedTuple):
 
 
 class MigratedCommit(NamedTuple):
-    """A commit, and the changes in its new one, with the new blob if there is a `version`.
+    """A commit, and the changes in its new version; a FileVersion marks blobs that get a new form.
 
-    One that is not `touched` stays as it is, and so do its parents.
+    If it is not `touched` neither it nor its parents change.
     """
 
     commit: StreamedCommit
@@ -100,10 +100,10 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
         self._migration = migration
         self._followers = followers
         self._closing = ExitStack()
-        self.made: dict[str, bytes] = {}
+        self.unwritten: dict[str, bytes] = {}
         """Contents of new gitattributes files by id, which the repository may lack."""
         self._blobs = BlobReader(repo)
-        self._asking = TreeAttributes(repo, self.made)
+        self._attributes_reader = TreeAttributes(repo, self.unwritten)
         self._commits = CommitReader(repo)
         self._trees = TreeReader(repo)
         self._sets: list[_AttributeFiles] = []
@@ -116,7 +116,7 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
         self.states: dict[int, _CommitState] = {}
 
     def __enter__(self) -> Self:
-        for reader in (self._blobs, self._asking, self._commits, self._trees):
+        for reader in (self._blobs, self._attributes_reader, self._commits, self._trees):
             self._closing.enter_context(reader)
         return self
 
@@ -125,44 +125,44 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
 
     def look(self, commits: Iterable[StreamedCommit]) -> int:
         """Find the paths that may change their form; returns the number of commits."""
-        before: dict[int, int] = {}
+        sets: dict[int, int] = {}
         for commit in commits:
-            before[commit.mark] = self._attributes(commit, before)
+            sets[commit.mark] = self._attribute_set(commit, sets)
             if commit.parents or commit.oid not in self._followers:
                 self.paths.update(c.path for c in commit.changes if c.mode in _FILES)
-        said = (self._said(number, self.paths) for number in range(len(self._sets)))
+        values = (self._values(number, self.paths) for number in range(len(self._sets)))
         lines = self._migration.lines
         top: Values = {}
         if lines is not None:
             files = {_TOP: (MODE_FILE, self._keep(lines))}
-            top = self._said(self._number(files), {*self.paths, _TOP})
-        self.candidates = self._migration.candidates(said, top)
+            top = self._values(self._set_number(files), {*self.paths, _TOP})
+        self.candidates = self._migration.candidates(values, top)
         _refuse_own(self.candidates)
-        return len(before)
+        return len(sets)
 
     def commits(self, commits: Iterable[StreamedCommit]) -> Iterator[MigratedCommit]:
-        """Yield what becomes of each commit; the same on each call."""
+        """Yield how each commit changes; the result is the same on each call."""
         self.states = states = {}
-        before: dict[int, int] = {}
+        sets: dict[int, int] = {}
         for commit in commits:
-            number = before[commit.mark] = self._attributes(commit, before)
+            number = sets[commit.mark] = self._attribute_set(commit, sets)
             state = states[commit.mark] = _CommitState(number, self._is_touched(commit, number))
             changes = tuple(self._changes(commit, state)) if state.touched else ()
             yield MigratedCommit(commit, state.touched, changes)
 
     def attribute_files(self, state: _CommitState) -> Mapping[bytes, _Entry]:
         """Return the gitattributes files of the new commit."""
-        return self._sets[self._after(state)]
+        return self._sets[self._new_set(state)]
 
     def forms(self, state: _CommitState) -> Mapping[bytes, bytes]:
         """Return the new forms of a commit's files, by path."""
         if state not in self._forms:
-            found: dict[bytes, bytes] = {}
+            forms: dict[bytes, bytes] = {}
             if state.touched and self.candidates:
-                before = self._said(state.before, self.candidates)
-                after = self._said(self._after(state), self.candidates)
-                found = self._migration.forms(before, after)
-            self._forms[state] = found
+                before = self._values(state.before, self.candidates)
+                after = self._values(self._new_set(state), self.candidates)
+                forms = self._migration.forms(before, after)
+            self._forms[state] = forms
         return self._forms[state]
 
     def _is_touched(self, commit: StreamedCommit, number: int) -> bool:
@@ -182,12 +182,12 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
         self, commit: StreamedCommit, state: _CommitState
     ) -> Iterator[tuple[Change, FileVersion | None]]:
         parent = self.states[commit.parents[0]] if commit.parents else None
-        had = self.attribute_files(parent) if parent is not None else {}
-        has = self.attribute_files(state)
-        for path in had.keys() - has.keys():
+        old_files = self.attribute_files(parent) if parent is not None else {}
+        new_files = self.attribute_files(state)
+        for path in old_files.keys() - new_files.keys():
             yield Change(path), None
-        for path, (mode, oid) in has.items():
-            if had.get(path) != (mode, oid):
+        for path, (mode, oid) in new_files.items():
+            if old_files.get(path) != (mode, oid):
                 yield Change(path, mode, oid), None
         forms = self.forms(state)
         for change in commit.changes:
@@ -195,15 +195,20 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
             if _is_attributes(change.path) and change.mode in (None, *_FILES):
                 continue
             yield change, _version(change, forms)
-        formed = self.forms(parent) if parent is not None else forms
-        if formed is not forms and formed != forms:
-            yield from self._of_others(commit, formed, forms)
+        parent_forms = self.forms(parent) if parent is not None else forms
+        if parent_forms is not forms and parent_forms != forms:
+            yield from self._reformed(commit, parent_forms, forms)
 
-    def _of_others(
-        self, commit: StreamedCommit, formed: Mapping[bytes, bytes], forms: Mapping[bytes, bytes]
+    def _reformed(
+        self,
+        commit: StreamedCommit,
+        parent_forms: Mapping[bytes, bytes],
+        forms: Mapping[bytes, bytes],
     ) -> Iterator[tuple[Change, FileVersion | None]]:
-        """Yield files that the commit does not touch but that get another form."""
-        differing = {p for p in formed.keys() | forms.keys() if formed.get(p) != forms.get(p)}
+        """Yield files that get another form although the commit does not change them."""
+        differing = {
+            p for p in parent_forms.keys() | forms.keys() if parent_forms.get(p) != forms.get(p)
+        }
         differing -= {change.path for change in commit.changes}
         tree = self._commits.commit(commit.oid).tree
         for entry in self._trees.at(tree, differing).values():
@@ -211,9 +216,9 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
                 change = Change(entry.path, entry.mode, entry.oid)
                 yield change, _version(change, forms)
 
-    def _attributes(self, commit: StreamedCommit, before: Mapping[int, int]) -> int:
+    def _attribute_set(self, commit: StreamedCommit, sets: Mapping[int, int]) -> int:
         """Return the number of the set of a commit's gitattributes files."""
-        inherited = before[commit.parents[0]] if commit.parents else self._number({})
+        inherited = sets[commit.parents[0]] if commit.parents else self._set_number({})
         changed = [change for change in commit.changes if _is_attributes(change.path)]
         if not changed:
             return inherited
@@ -228,16 +233,16 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
                     f"commit {commit.oid}: {shown_path(_TOP)} is not a regular file, so git "
                     f"ignores its lines"
                 )
-        return self._number(files)
+        return self._set_number(files)
 
-    def _number(self, files: _AttributeFiles) -> int:
+    def _set_number(self, files: _AttributeFiles) -> int:
         key = frozenset(files.items())
         if key not in self._numbers:
             self._numbers[key] = len(self._sets)
             self._sets.append(files)
         return self._numbers[key]
 
-    def _after(self, state: _CommitState) -> int:
+    def _new_set(self, state: _CommitState) -> int:
         if not state.touched:
             return state.before
         if state.before not in self._migrated:
@@ -246,31 +251,31 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
             for path in {_TOP, *files}:
                 mode, oid = files.get(path, (MODE_FILE, None))
                 content = None if oid is None else self._read(oid)
-                made = self._migration.content(content, at_top=path == _TOP)
-                if made is not None:
-                    migrated[path] = mode, (self._keep(made) if made != content else oid or "")
-            self._migrated[state.before] = self._number(migrated)
+                new = self._migration.content(content, at_top=path == _TOP)
+                if new is not None:
+                    migrated[path] = mode, (self._keep(new) if new != content else oid or "")
+            self._migrated[state.before] = self._set_number(migrated)
         return self._migrated[state.before]
 
-    def _said(self, number: int, paths: Iterable[bytes]) -> Values:
+    def _values(self, number: int, paths: Iterable[bytes]) -> Values:
         blobs = {path: oid for path, (_, oid) in self._sets[number].items()}
-        return self._asking.values(blobs, paths, CHECKOUT)
+        return self._attributes_reader.values(blobs, paths, CHECKOUT)
 
     def _read(self, oid: str) -> bytes:
-        return self.made[oid] if oid in self.made else self._blobs.read(oid, MAX_FILE)
+        return self.unwritten[oid] if oid in self.unwritten else self._blobs.read(oid, MAX_FILE)
 
     def _keep(self, content: bytes) -> str:
         like = "0" * (64 if self._repo.object_format == "sha256" else 40)
         oid = blob_id((content,), len(content), like=like)
-        self.made[oid] = content
+        self.unwritten[oid] = content
         return oid
 
 
 def _refuse_own(candidates: Iterable[bytes]) -> None:
-    taken = min(filter(_is_attributes, candidates), default=None)
-    if taken is not None:
+    matched = min(filter(_is_attributes, candidates), default=None)
+    if matched is not None:
         raise UsageError(
-            f"the patterns match {shown_path(taken)}, which git itself reads",
+            f"the patterns match {shown_path(matched)}, which git itself reads",
             hint=SUCH_AS,
         )
 

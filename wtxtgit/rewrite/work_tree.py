@@ -52,10 +52,10 @@ def check(repo: Repository, refs: Sequence[str]) -> bool:
     name = os.fsdecode(branch.removesuffix(b"\n")) or "HEAD"
     if repo.is_bare or name not in refs:
         return False
-    for file, what in _UNDER_WAY.items():
+    for file, operation in _UNDER_WAY.items():
         if os.path.lexists(repo.git_dir / file):
             hint = "finish or abort it first: git status"
-            raise EnvironmentFailure(f"{what} is in progress", hint=hint)
+            raise EnvironmentFailure(f"{operation} is in progress", hint=hint)
     refuse_locked(repo)
     options = ("--porcelain", "-z", "--untracked-files=no")
     if repo.git("status", *options):
@@ -100,40 +100,40 @@ def follow(
 def _follow(
     repo: Repository, before: str, settings: FilterSettings, warn: Warn, *, are_texts: bool
 ) -> tuple[bytes, ...]:
-    had = _in_trees(repo, before, "HEAD")
+    entries_before = _in_trees(repo, before, "HEAD")
     drop_stale_lock(repo)
     # Only the index: the work tree is handled below.
     repo.git("read-tree", "-i", "-m", before, "HEAD")
-    has = {e.path: e for e in index.entries(repo) if e.path in had}
-    changed = [e for e in has.values() if not e.skipped]
+    entries_now = {e.path: e for e in index.entries(repo) if e.path in entries_before}
+    changed = [e for e in entries_now.values() if not e.skipped]
     # First: they decide which filters the other files have.
-    _write_attributes(repo, had, has, changed)
-    olds = {path: entry for path, entry in had.items() if entry is not None}
+    _write_attributes(repo, entries_before, entries_now, changed)
+    olds = {path: entry for path, entry in entries_before.items() if entry is not None}
     files = [e for e in changed if e.path in olds and not is_attributes(e.path)]
     binary = {e.path: olds[e.path].oid if are_texts else e.oid for e in files}
     sizes = known_sizes(repo, binary.values())
     objects = pointed_of(repo, sizes)
-    standing: list[StagedFile] = []
+    unchanged: list[StagedFile] = []
     to_write: dict[TreeEntry, Moment | None] = {}
     for entry in files:
         oid = binary[entry.path]
-        seen = moment(repo.worktree, entry.path)
+        moment_before = moment(repo.worktree, entry.path)
         status = _status_of(repo.file(entry.path), oid, objects.get(oid))
         if status is not None:
-            standing.append(StagedFile(entry.path, entry.mode, entry.oid, status))
+            unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, status))
         elif _is_blob(repo.file(entry.path), olds[entry.path].oid):
-            to_write[entry] = seen
+            to_write[entry] = moment_before
     if are_texts:
-        write_files(repo, to_write, settings, warn, None, standing)
+        write_files(repo, to_write, settings, warn, None, unchanged)
     else:
-        note_files(repo, standing)
+        note_files(repo, unchanged)
         staging.checkout(repo, [entry.path for entry in to_write])
     return tuple(sorted(index.changes(repo)))
 
 
 def _check_others(repo: Repository, refs: Sequence[str]) -> None:
-    for said in work_trees(repo):
-        folder, branch = (os.fsdecode(said.get(key, b"")) for key in (b"worktree", b"branch"))
+    for tree in work_trees(repo):
+        folder, branch = (os.fsdecode(tree.get(key, b"")) for key in (b"worktree", b"branch"))
         if branch not in refs:
             continue
         if repo.top is None or os.path.realpath(folder) != os.path.realpath(repo.top):
@@ -145,28 +145,28 @@ def _check_others(repo: Repository, refs: Sequence[str]) -> None:
 
 def _write_attributes(
     repo: Repository,
-    had: Mapping[bytes, TreeEntry | None],
-    has: Mapping[bytes, TreeEntry],
+    entries_before: Mapping[bytes, TreeEntry | None],
+    entries_now: Mapping[bytes, TreeEntry],
     changed: Iterable[TreeEntry],
 ) -> None:
-    for path, entry in had.items():
-        if entry is not None and path not in has and is_attributes(path):
+    for path, entry in entries_before.items():
+        if entry is not None and path not in entries_now and is_attributes(path):
             repo.file(path).unlink(missing_ok=True)
     entries = [entry for entry in changed if is_attributes(entry.path)]
     for entry in entries:
         name = repo.file(entry.path)
         is_other = os.path.lexists(name) and not _is_blob(name, entry.oid)
-        if had[entry.path] is None and is_other:
-            # The file is not what any commit had: it is renamed, so that no work is lost.
+        if entries_before[entry.path] is None and is_other:
+            # No commit has this file: it is renamed, so that no work is lost.
             os.replace(name, f"{name}.before")  # noqa: PTH105
     staging.checkout(repo, [entry.path for entry in entries])
 
 
 def _in_trees(repo: Repository, before: str, after: str) -> dict[bytes, TreeEntry | None]:
-    """Return what a commit had at the paths at which another one differs, None for nothing."""
+    """Return a commit's entries at the paths at which another commit differs; None for none."""
     with CommitReader(repo) as commits, TreeReader(repo) as trees:
-        had, has = (commits.commit(resolve_commit(repo, one)).tree for one in (before, after))
-        return {change.path: change.before for change in trees.between(had, has)}
+        old, new = (commits.commit(resolve_commit(repo, one)).tree for one in (before, after))
+        return {change.path: change.before for change in trees.between(old, new)}
 
 
 def is_attributes(path: bytes) -> bool:
@@ -180,18 +180,21 @@ def _is_blob(file: Path, oid: str) -> bool:
     return False
 
 
-def _status_of(file: Path, oid: str, to: LfsObject | None) -> os.stat_result | None:
-    """Return the stat of a file if it is this blob, or the object to which it points; else None."""
+def _status_of(file: Path, oid: str, lfs_object: LfsObject | None) -> os.stat_result | None:
+    """Return a file's stat result if it has the bytes of a blob, or of the blob's git-lfs object.
+
+    Returns None otherwise.
+    """
     try:
         with opened_regular(file) as (descriptor, status):
-            if to is None:
-                is_it = work_tree.file_is_blob(file, oid)
+            if lfs_object is None:
+                is_content = work_tree.file_is_blob(file, oid)
             else:
                 content = read_view(descriptor, file)
                 digest = hashed(sha256(), pieces(content)).hexdigest()
-                is_it = (digest, len(content)) == to
+                is_content = (digest, len(content)) == lfs_object
             # It may have been written in the meantime.
-            same = moment_of(os.fstat(descriptor)) == moment_of(status)
+            is_unchanged = moment_of(os.fstat(descriptor)) == moment_of(status)
     except OSError:
         return None
-    return status if is_it and same else None
+    return status if is_content and is_unchanged else None
