@@ -24,12 +24,12 @@ from wtxtgit.git import attributes
 from wtxtgit.git.attributes import Line
 from wtxtgit.setup.track import (
     ABOUT,
-    BESIDE,
     DETACHED,
+    DRIVER_ATTRIBUTES,
     FILTER,
     companions,
     is_about,
-    is_beside,
+    is_companion,
     is_filter_line,
 )
 
@@ -58,7 +58,7 @@ class ImportLines(NamedTuple):
 
     @property
     def attributes(self) -> tuple[bytes, ...]:
-        return (DETACHED if self.detached else FILTER, *BESIDE)
+        return (DETACHED if self.detached else FILTER, *DRIVER_ATTRIBUTES)
 
     def replaces(self, content: bytes) -> bool:
         """Whether a file has lines of git-lfs that are replaced."""
@@ -138,14 +138,14 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
                 is_plain |= not is_inside
             former_line = None
             _extend(kept, new_lines)
-        elif not (is_inside and is_beside(line)):
+        elif not (is_inside and is_companion(line)):
             _extend(kept, [line])
     # As `untrack` does: the lines for texts are removed with the last pattern of `track`.
     new_content = bytes(kept)
     del kept
     if is_plain:
         new_content = attributes.content(
-            line for line in attributes.parse(new_content) if not is_beside(line)
+            line for line in attributes.parse(new_content) if not is_companion(line)
         )
     return None if not new_content and (was_new or is_plain) else new_content
 
@@ -191,7 +191,9 @@ def _extend(kept: bytearray, lines: Iterable[Line]) -> None:
 
 def _plain(line: Line) -> list[Line]:
     """Return a line of ours without our attributes; nothing if no attribute is left."""
-    others = [name for name in line.attributes if name not in (FILTER, DETACHED, *BESIDE)]
+    others = [
+        name for name in line.attributes if name not in (FILTER, DETACHED, *DRIVER_ATTRIBUTES)
+    ]
     return [attributes.with_attributes(line, others)] if others else []
 
 

@@ -69,22 +69,19 @@ class Diagnosis(JsonObject):
 
 def listed(paths: Iterable[bytes]) -> str:
     """Name the first few paths, quoted for a shell; very long ones are shortened in the middle."""
-    every = list(paths)
-    named = " ".join(clipped(shown(path), _SHOWN_CHARACTERS) for path in every[:_SHOWN_PATHS])
-    more = len(every) - _SHOWN_PATHS
-    return f"{named} and {more} more" if more > 0 else named
+    all_paths = list(paths)
+    names = " ".join(clipped(shown(path), _SHOWN_CHARACTERS) for path in all_paths[:_SHOWN_PATHS])
+    more = len(all_paths) - _SHOWN_PATHS
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def arguments(paths: Sequence[bytes]) -> str:
-    """Spell paths as arguments of a command, unshortened.
-
-    Dots stand for those that are too many to show.
-    """
-    spelled = [shown(path) for path in paths[:_SHOWN_PATHS]]
-    while len(spelled) > 1 and sum(map(len, spelled)) > _COMMAND_CHARACTERS:
-        spelled.pop()
-    more = " ..." if len(paths) > len(spelled) else ""
-    return " ".join(spelled) + more
+    """Return paths as arguments of a command, unshortened; "..." stands for those left out."""
+    quoted = [shown(path) for path in paths[:_SHOWN_PATHS]]
+    while len(quoted) > 1 and sum(map(len, quoted)) > _COMMAND_CHARACTERS:
+        quoted.pop()
+    more = " ..." if len(paths) > len(quoted) else ""
+    return " ".join(quoted) + more
 
 
 def arguments_here(repo: Repository, paths: Sequence[bytes]) -> str:
@@ -92,9 +89,9 @@ def arguments_here(repo: Repository, paths: Sequence[bytes]) -> str:
     folder.
     """
     here = repo.prefix or b"."
-    # Of thousands of paths, no more than these are looked at.
-    some = [os.path.relpath(path, here) for path in paths[: _SHOWN_PATHS + 1]]
-    return arguments([*some, *paths[len(some) :]])
+    # Only these are converted, since there may be thousands of paths.
+    relative = [os.path.relpath(path, here) for path in paths[: _SHOWN_PATHS + 1]]
+    return arguments([*relative, *paths[len(relative) :]])
 
 
 def shown(path: bytes) -> str:
@@ -119,26 +116,26 @@ _SMALLER = (
 )
 
 
-def checks(repo: Repository, texts: Sequence[TextSize], here: Machine) -> list[CheckResult]:
+def checks(repo: Repository, texts: Sequence[TextSize], machine: Machine) -> list[CheckResult]:
     """Check texts against the limits of forges and of git."""
-    now = sizes.settings(repo, here)
-    wanted = sizes.suited(texts, now, here)
+    now = sizes.settings(repo, machine)
+    suited = sizes.suited(texts, now, machine)
     return [
         forge(texts, max_blob(repo)),
-        deltas(texts, now, wanted, here),
+        deltas(texts, now, suited, machine),
         archive(texts, now),
-        memory(texts, now, wanted, here),
+        memory(texts, now, suited, machine),
     ]
 
 
-def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
+def forge(texts: Sequence[TextSize], limit: int) -> CheckResult:
     """Check whether forges accept the blobs and show their diffs."""
-    if large := [size for size in texts if size.text > most]:
+    if large := [size for size in texts if size.text > limit]:
         return CheckResult(
             "sizes",
             Level.WARN,
-            f"over {sizes.told(most)} as text, {_who(most)} for a blob (about "
-            f"{sizes.told(binary_size(most))} of binary): {_listed(large)}",
+            f"over {sizes.human(limit)} as text, {_whose_limit(limit)} for a blob (about "
+            f"{sizes.human(binary_size(limit))} of binary): {_listed(large)}",
             f"{_SMALLER}; if the forge takes more, set git config {MAX_BLOB_KEY} to its limit",
             paths=_paths(large),
         )
@@ -151,31 +148,31 @@ def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
 
 
 def deltas(
-    texts: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
+    texts: Sequence[TextSize], now: BlobSettings, suited: BlobSettings, machine: Machine
 ) -> CheckResult:
     """Check whether git makes deltas of the texts: core.bigFileThreshold decides that."""
     whole = [size for size in texts if size.text > now.threshold]
     if not whole:
-        message = f"git makes deltas of texts up to {sizes.told(now.threshold)}"
+        message = f"git makes deltas of texts up to {sizes.human(now.threshold)}"
         return CheckResult("deltas", Level.OK, message)
-    values = sizes.changes(now, wanted)
+    values = sizes.changes(now, suited)
     # Offsets in a delta have 32 bits, and making one takes memory, so some texts are always stored
     # whole.
-    hopeless = [size for size in whole if size.text > wanted.threshold]
+    hopeless = [size for size in whole if size.text > suited.threshold]
     return CheckResult(
         "deltas",
         Level.WARN,
-        f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), "
+        f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.human(now.threshold)}), "
         f"git stores every version whole: {_listed(whole)}",
         "; ".join(
             part
             for part in (
                 _commands(values) if len(hopeless) < len(whole) else "",
-                f"{_too_large(hopeless, here)}: {_SMALLER}" if hopeless else "",
+                f"{_too_large(hopeless, machine)}: {_SMALLER}" if hopeless else "",
             )
             if part
         ),
-        fixable=wanted.threshold > now.threshold,
+        fixable=suited.threshold > now.threshold,
         paths=_paths(whole),
     )
 
@@ -187,7 +184,7 @@ def archive(texts: Sequence[TextSize], now: BlobSettings) -> CheckResult:
         return CheckResult(
             "archive",
             Level.WARN,
-            f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), git archive writes "
+            f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.human(now.threshold)}), git archive writes "
             f"texts in place of files: {_listed(large)}",
             f"git -c {sizes.BIG_FILE_THRESHOLD}={enough} archive HEAD writes the files; wtxtgit "
             f"restore converts one text",
@@ -197,38 +194,38 @@ def archive(texts: Sequence[TextSize], now: BlobSettings) -> CheckResult:
 
 
 def memory(
-    texts: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
+    texts: Sequence[TextSize], now: BlobSettings, suited: BlobSettings, machine: Machine
 ) -> CheckResult:
     """Check whether this machine has the memory that git's own commands need for the texts."""
-    if large := [size for size in texts if sizes.CHECKOUT_TEXTS * size.text > here.memory]:
+    if large := [size for size in texts if sizes.CHECKOUT_TEXTS * size.text > machine.memory]:
         need = sizes.CHECKOUT_TEXTS * large[0].text
         return CheckResult(
             "memory",
             Level.WARN,
-            f"git checkout needs up to {sizes.told(need)} of memory, this machine has "
-            f"{sizes.told(here.memory)}: {_listed(large)}",
+            f"git checkout needs up to {sizes.human(need)} of memory, this machine has "
+            f"{sizes.human(machine.memory)}: {_listed(large)}",
             "wtxtgit checkout writes files piece by piece",
             paths=_paths(large),
         )
     # Only reported if git would take more memory than this machine has.
-    if wanted.window != now.window:
-        largest = max(size.text for size in texts if size.text <= wanted.threshold)
+    if suited.window != now.window:
+        largest = max(size.text for size in texts if size.text <= suited.threshold)
         need = sizes.REPACK_UNBOUND * largest * now.threads
         return CheckResult(
             "memory",
             Level.WARN,
-            f"without {sizes.WINDOW_MEMORY}, git gc may need {sizes.told(need)} of memory; this "
-            f"machine has {sizes.told(here.memory)}",
-            _commands(sizes.changes(now, wanted)),
+            f"without {sizes.WINDOW_MEMORY}, git gc may need {sizes.human(need)} of memory; this "
+            f"machine has {sizes.human(machine.memory)}",
+            _commands(sizes.changes(now, suited)),
             fixable=True,
         )
-    if huge := [size for size in texts if sizes.DIFF_TEXTS * size.text > here.memory]:
+    if huge := [size for size in texts if sizes.DIFF_TEXTS * size.text > machine.memory]:
         need = sizes.DIFF_TEXTS * huge[0].text
         return CheckResult(
             "memory",
             Level.WARN,
-            f"git diff --no-ext-diff needs up to {sizes.told(need)} of memory, this machine has "
-            f"{sizes.told(here.memory)}: {_listed(huge)}",
+            f"git diff --no-ext-diff needs up to {sizes.human(need)} of memory, this machine has "
+            f"{sizes.human(machine.memory)}: {_listed(huge)}",
             "git diff and wtxtgit diff read only changed tensors",
             paths=_paths(huge),
         )
@@ -241,15 +238,15 @@ def _commands(values: dict[str, str]) -> str:
     return " && ".join(f"git config {key} {value}" for key, value in values.items())
 
 
-def _too_large(texts: Sequence[TextSize], here: Machine) -> str:
+def _too_large(texts: Sequence[TextSize], machine: Machine) -> str:
     if texts[0].text > sizes.MAX_DELTA_TEXT:
-        return f"git makes no deltas of texts over {sizes.told(sizes.MAX_DELTA_TEXT)}"
-    need = sizes.told(sizes.REPACK_LEAST * texts[0].text)
-    return f"deltas would need {need} of memory, this machine has {sizes.told(here.memory)}"
+        return f"git makes no deltas of texts over {sizes.human(sizes.MAX_DELTA_TEXT)}"
+    need = sizes.human(sizes.REPACK_LEAST * texts[0].text)
+    return f"deltas would need {need} of memory, this machine has {sizes.human(machine.memory)}"
 
 
-def _who(most: int) -> str:
-    return "the limit of most forges" if most == MAX_FORGE_BLOB else f"the limit in {MAX_BLOB_KEY}"
+def _whose_limit(limit: int) -> str:
+    return "the limit of most forges" if limit == MAX_FORGE_BLOB else f"the limit in {MAX_BLOB_KEY}"
 
 
 def _listed(texts: Iterable[TextSize]) -> str:

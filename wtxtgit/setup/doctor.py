@@ -79,8 +79,8 @@ if sys.version_info < (3, 14):
     MODULES["backports.zstd"] = "backports.zstd"
 
 
-_Look = Callable[[], Sequence[CheckResult]]
-"""Makes one check, or several that need the same facts."""
+_Check = Callable[[], Sequence[CheckResult]]
+"""Runs one check, or several that need the same facts."""
 
 
 def examine(repo: Repository | None, progress: Progress | None = None) -> Diagnosis:
@@ -88,21 +88,21 @@ def examine(repo: Repository | None, progress: Progress | None = None) -> Diagno
 
     `progress` counts checks as files.
     """
-    configured = _guarded("driver", lambda: _configured(repo))
-    looks: list[_Look] = [
-        _one("git", _git_version),
-        _one("python", _modules),
+    configured = _result_or_error("driver", lambda: _configured(repo))
+    pending: list[_Check] = [
+        _guarded_check("git", _git_version),
+        _guarded_check("python", _modules),
         lambda: [configured],
     ]
-    # A driver that is not set up, or that somebody else set, is not started.
+    # The driver is not started if it is not set up, or was set up by somebody else.
     if configured.level is Level.OK:
-        looks.append(_one("start", lambda: _starts(repo)))
+        pending.append(_guarded_check("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
-        looks += _repository_looks(repo)
-    expect(progress, None, len(looks))
+        pending += _repository_checks(repo)
+    expect(progress, None, len(pending))
     checks: list[CheckResult] = []
-    for look in looks:
-        checks += look()
+    for check in pending:
+        checks += check()
         finish_file(progress)
     return Diagnosis(tuple(checks))
 
@@ -118,7 +118,7 @@ def repair(
     `mend(repo, path)` stages the mended text of a damaged file, and returns whether it could.
     `progress` counts checks, as in `examine`.
     """
-    done: list[str] = []
+    actions: list[str] = []
     fix_driver = partial(_fix_driver, settings=settings)
     repairs: dict[str, Callable[[Repository | None], list[str]]] = {
         "driver": fix_driver,
@@ -133,28 +133,28 @@ def repair(
     # In the order of the checks: later repairs rely on the driver.
     for check in examine(repo, progress).checks:
         if check.fixable and check.level is not Level.OK:
-            done += repairs[check.name](repo)
-    return Diagnosis(examine(repo, progress).checks, tuple(done))
+            actions += repairs[check.name](repo)
+    return Diagnosis(examine(repo, progress).checks, tuple(actions))
 
 
-def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
+def _result_or_error(name: str, check: Callable[[], CheckResult]) -> CheckResult:
     try:
-        return look()
+        return check()
     except WtxtgitError as error:
         return CheckResult(name, Level.ERROR, error.message, error.hint)
 
 
-def _one(name: str, look: Callable[[], CheckResult]) -> _Look:
-    return lambda: [_guarded(name, look)]
+def _guarded_check(name: str, check: Callable[[], CheckResult]) -> _Check:
+    return lambda: [_result_or_error(name, check)]
 
 
 def _git_version() -> CheckResult:
     version = run.version()
     shown_version = ".".join(map(str, version))
     if version < run.MIN_VERSION:
-        wanted = ".".join(map(str, run.MIN_VERSION))
+        minimum = ".".join(map(str, run.MIN_VERSION))
         return CheckResult(
-            "git", Level.ERROR, f"git {shown_version} is too old", f"install git {wanted} or later"
+            "git", Level.ERROR, f"git {shown_version} is too old", f"install git {minimum} or later"
         )
     return CheckResult("git", Level.OK, f"git {shown_version}")
 
@@ -186,7 +186,7 @@ def _configured(repo: Repository | None) -> CheckResult:
     foreign = [key for key, value in values.items() if value and not driver.is_ours(key, value)]
     missing = [key for key, value in values.items() if value is None]
     if foreign:
-        # A repository's own value is what git takes.
+        # Git prefers a repository's own value.
         local = {} if repo is None else install.driver_values(scope="local", cwd=repo.home)
         where = " --local" if any(local.get(key) for key in foreign) else ""
         return CheckResult(
@@ -196,9 +196,9 @@ def _configured(repo: Repository | None) -> CheckResult:
             f"wtxtgit install{where} --force",
         )
     if missing:
-        what = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
+        problem = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
         return CheckResult(
-            "driver", Level.ERROR, f"the driver {what}", "wtxtgit install", fixable=True
+            "driver", Level.ERROR, f"the driver {problem}", "wtxtgit install", fixable=True
         )
     return CheckResult("driver", Level.OK, "the filter, diff and merge drivers are set up")
 
@@ -222,7 +222,7 @@ def _starts(repo: Repository | None) -> CheckResult:
     return CheckResult("start", Level.OK, "the filter and the drivers start and answer")
 
 
-def _repository_looks(repo: Repository) -> list[_Look]:
+def _repository_checks(repo: Repository) -> list[_Check]:
     try:
         entries = tracked(repo)
     except EnvironmentFailure as error:
@@ -232,19 +232,19 @@ def _repository_looks(repo: Repository) -> list[_Look]:
     files = cache(lambda: status(repo).files)
     forms = cache(lambda: stored_forms(repo, entries))
     return [
-        # First, since the other checks may write, and that removes leftovers.
-        _one("leftovers", lambda: _leftovers(repo)),
-        _one("attributes", lambda: _attributes(repo, entries)),
-        _one("eol", lambda: _line_endings(repo)),
-        _one("nested", lambda: _overridden(repo, entries)),
-        _one("lfs-pointer", lambda: _pointers(repo, forms())),
-        _one("raw-binary", lambda: _raw(repo, entries, forms())),
-        _one("unfiltered", lambda: _unfiltered(repo)),
-        _one("form", lambda: _forms(repo, forms())),
-        _one("work-tree", lambda: _work_tree(repo, files())),
+        # First, since other checks may write, which removes leftovers.
+        _guarded_check("leftovers", lambda: _leftovers(repo)),
+        _guarded_check("attributes", lambda: _attributes(repo, entries)),
+        _guarded_check("eol", lambda: _line_endings(repo)),
+        _guarded_check("nested", lambda: _overridden(repo, entries)),
+        _guarded_check("lfs-pointer", lambda: _pointers(repo, forms())),
+        _guarded_check("raw-binary", lambda: _raw(repo, entries, forms())),
+        _guarded_check("unfiltered", lambda: _unfiltered(repo)),
+        _guarded_check("form", lambda: _forms(repo, forms())),
+        _guarded_check("work-tree", lambda: _work_tree(repo, files())),
         lambda: _size_checks(repo, entries),
-        _one("compression", lambda: _compression(repo, files())),
-        _one("hook", lambda: _hook(repo)),
+        _guarded_check("compression", lambda: _compression(repo, files())),
+        _guarded_check("hook", lambda: _hook(repo)),
     ]
 
 
@@ -255,7 +255,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "attributes",
             Level.ERROR,
             f"{shown(first.file)}: the line for {shown(first.pattern)} lacks an attribute",
-            f"{_gone_to(repo, posixpath.dirname(first.file))}"
+            f"{_cd_to(repo, posixpath.dirname(first.file))}"
             f"wtxtgit track{' --detached' if first.detached else ''} -- {shown(first.pattern)}",
             fixable=True,
         )
@@ -290,19 +290,19 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             Level.WARN,
             f"outside the sparse checkout, so git merges without the driver: {listed(absent)}",
             # Outside of cone mode git takes patterns at the top level alone.
-            f"{_gone_to(repo, b'')}git sparse-checkout add {patterns}",
+            f"{_cd_to(repo, b'')}git sparse-checkout add {patterns}",
             paths=tuple(absent),
         )
     return CheckResult("attributes", Level.OK, f"-text is set for {counted_files(entries)}")
 
 
-def _gone_to(repo: Repository, folder: bytes) -> str:
+def _cd_to(repo: Repository, folder: bytes) -> str:
     """Return the `cd` that must precede a command whose patterns are relative to `folder`.
 
     Returns "" if none is needed.
     """
-    there = repo.path_from_here(folder or b".")
-    return "" if there == "." else f"cd {shown(os.fsencode(there))} && "
+    path = repo.path_from_here(folder or b".")
+    return "" if path == "." else f"cd {shown(os.fsencode(path))} && "
 
 
 def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
@@ -310,11 +310,11 @@ def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[b
 
     Git otherwise reads such a file from the index, but not while it merges.
     """
-    there = [entry.path for entry in entries if not entry.skipped]
+    present = [entry.path for entry in entries if not entry.skipped]
     left_out = (entry.path for entry in index.entries(repo) if entry.skipped)
     names = [path for path in left_out if path.rpartition(b"/")[2] == FILE_NAME.encode()]
     folders = {name: name[: -len(FILE_NAME)] for name in names}
-    return [name for name in names if any(path.startswith(folders[name]) for path in there)]
+    return [name for name in names if any(path.startswith(folders[name]) for path in present)]
 
 
 def _line_endings(repo: Repository) -> CheckResult:
@@ -350,22 +350,22 @@ def _line_endings(repo: Repository) -> CheckResult:
 
 
 def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
-    through_filter = {entry.path for entry in entries}
-    lost: list[bytes] = []
+    filtered = {entry.path for entry in entries}
+    overridden: list[bytes] = []
     # Git accepts these only on its command line.
     for pathspecs in run.batches(map(_pathspec, track.list_patterns(repo).patterns)):
         matched = run.records(repo.git("ls-files", "-z", "--", *pathspecs))
-        lost += [path for path in matched if path not in through_filter]
+        overridden += [path for path in matched if path not in filtered]
     # Symbolic links and submodules match a pattern too, but never go through a filter.
     files = {entry.path for entry in index.entries(repo) if entry.is_file}
-    lost = sorted({path for path in lost if path in files})
-    if lost:
+    overridden = sorted({path for path in overridden if path in files})
+    if overridden:
         return CheckResult(
             "nested",
             Level.WARN,
-            f"tracked by a pattern, but other attributes win: {listed(lost)}",
-            f"git check-attr -a -- {arguments_here(repo, lost[:1])} shows them",
-            paths=tuple(lost),
+            f"tracked by a pattern, but other attributes win: {listed(overridden)}",
+            f"git check-attr -a -- {arguments_here(repo, overridden[:1])} shows them",
+            paths=tuple(overridden),
         )
     return CheckResult("nested", Level.OK, "no attributes override a tracked pattern")
 
@@ -376,13 +376,13 @@ def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> 
     # decide.
     if raw:
         unedited = set(_unedited_raw(repo, forms))
-        others = [path for path in raw if path not in unedited]
-        left = f"; --fix skips {listed(others)}, which differ from the index" if others else ""
+        edited = [path for path in raw if path not in unedited]
+        skipped = f"; --fix skips {listed(edited)}, which differ from the index" if edited else ""
         return CheckResult(
             "raw-binary",
             Level.ERROR,
             f"committed as raw binary: {listed(raw)}",
-            f"git add --renormalize -- {arguments_here(repo, raw)}, then commit{left}",
+            f"git add --renormalize -- {arguments_here(repo, raw)}, then commit{skipped}",
             fixable=bool(unedited),
             paths=tuple(raw),
         )
@@ -423,7 +423,7 @@ def _unfiltered(repo: Repository) -> CheckResult:
             "unfiltered",
             Level.WARN,
             f"text in git without a pattern, so a checkout leaves it as text: {listed(texts)}",
-            f"{_gone_to(repo, b'')}wtxtgit track -- {arguments(texts)}, or git add --renormalize "
+            f"{_cd_to(repo, b'')}wtxtgit track -- {arguments(texts)}, or git add --renormalize "
             f"-- {files} to store a plain file; then commit",
             paths=tuple(texts),
         )
@@ -482,15 +482,15 @@ def _work_tree(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
 def _leftovers(repo: Repository) -> CheckResult:
     from wtxtgit.git.cut_off import cut_off
 
-    found = [leftovers.shown_from(repo, path) for path in leftovers.find(repo)]
-    if found:
+    files = [leftovers.shown_from(repo, path) for path in leftovers.find(repo)]
+    if files:
         return CheckResult(
             "leftovers",
             Level.WARN,
-            f"left behind by a killed wtxtgit: {listed(found)}",
+            f"left behind by a killed wtxtgit: {listed(files)}",
             "wtxtgit doctor --fix removes it",
             fixable=True,
-            paths=tuple(found),
+            paths=tuple(files),
         )
     if cut_off(repo) is not None:
         return CheckResult(
@@ -516,26 +516,26 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
     """Check for compressed files, which make poor deltas: a small change of weights changes all
     bytes.
     """
-    packed = []
+    compressed = []
     for file in files:
-        known = registry.by_name(file.format or "")
-        if file.state is not State.OK or known is None or known.repack is None:
+        format_ = registry.by_name(file.format or "")
+        if file.state is not State.OK or format_ is None or format_.repack is None:
             continue
         if any_format.is_compressed(view_file(repo.file(file.path))):
-            packed.append(file.path)
-    if packed:
+            compressed.append(file.path)
+    if compressed:
         return CheckResult(
             "compression",
             Level.WARN,
-            f"compressed, so that git makes no small deltas: {listed(packed)}",
-            f"wtxtgit repack {arguments_here(repo, packed[:1])} stores it uncompressed",
-            paths=tuple(packed),
+            f"compressed, so that git makes no small deltas: {listed(compressed)}",
+            f"wtxtgit repack {arguments_here(repo, compressed[:1])} stores it uncompressed",
+            paths=tuple(compressed),
         )
     return CheckResult("compression", Level.OK, "no compressed checkpoints")
 
 
 def _hook(repo: Repository) -> CheckResult:
-    there = hooks.installed(repo)
+    installed = hooks.installed(repo)
     if (
         not hooks.sends_data(repo)
         and any(one.detached for one in track.list_patterns(repo).patterns)
@@ -544,23 +544,25 @@ def _hook(repo: Repository) -> CheckResult:
         return CheckResult(
             "hook", Level.WARN, "git push sends detached texts without their data", SENDING
         )
-    missing = [name for name in hooks.NAMES if name not in there]
-    if not there:
+    missing = [name for name in hooks.NAMES if name not in installed]
+    if not installed:
         return CheckResult(
             "hook", Level.OK, "no hooks are installed; wtxtgit install --hooks adds them"
         )
     if missing:
         names = ", ".join(missing)
         return CheckResult("hook", Level.OK, f"no hook {names}; wtxtgit install --hooks adds it")
-    return CheckResult("hook", Level.OK, f"the hooks are installed: {', '.join(there)}")
+    return CheckResult("hook", Level.OK, f"the hooks are installed: {', '.join(installed)}")
 
 
 def _fix_driver(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
     scope = "global"
     if repo is not None and any(install.driver_values(scope="local", cwd=repo.home).values()):
         scope = "local"
-    done = install.install(scope=scope, with_hooks=False, force=False, repo=repo, settings=settings)
-    return [f"set {key} in the {scope} config" for key in done.keys]
+    installed = install.install(
+        scope=scope, with_hooks=False, force=False, repo=repo, settings=settings
+    )
+    return [f"set {key} in the {scope} config" for key in installed.keys]
 
 
 def _fix_attributes(repo: Repository | None) -> list[str]:

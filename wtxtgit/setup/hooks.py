@@ -1,7 +1,7 @@
-"""Hooks: installed beside those of others, and removed without a trace.
+"""Hooks: installed without replacing hooks of others, and removed without a trace.
 
-Each hook is a script of ours with an id line; a foreign hook of the same name is kept beside it and
-runs first.
+Each hook is a script of ours with an id line. If there is a foreign hook of the same name, it is
+renamed, and runs first.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class _Hook:
         return self.folder / self.name
 
     @property
-    def before(self) -> Path:
+    def foreign(self) -> Path:
         """The path at which a foreign hook is kept."""
         return self.folder / f"{self.name}.before-wtxtgit"
 
     @property
     def ready(self) -> Path:
-        """The path at which a hook is written before it takes its place."""
+        """The path at which a hook is written before it is renamed to its own name."""
         return self.folder / f"{self.name}.new-wtxtgit"
 
     @property
     def id_line(self) -> bytes:
         return b"# wtxtgit-hook: %b\n" % self.name.encode("ascii")
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return os.path.lexists(self.file)
 
     def is_ours(self) -> bool:
@@ -62,8 +62,8 @@ class _Hook:
     def template(self) -> tuple[bytes, bytes]:
         """Return the parts of the shipped script before and after the command."""
         call = b"exec wtxtgit hook " + self.name.encode("ascii")
-        start, found, end = _shipped(self.name).partition(call)
-        if self.id_line not in start or not found:
+        start, separator, end = _shipped(self.name).partition(call)
+        if self.id_line not in start or not separator:
             raise EnvironmentFailure(f"the installed {self.name} hook is damaged")
         return start, end
 
@@ -97,9 +97,9 @@ class _Hook:
     def check_place(self) -> None:
         self.check_unedited()
         # There is room for only one foreign hook beside ours; a second one would be lost.
-        if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
+        if self.exists() and not self.is_ours() and os.path.lexists(self.foreign):
             raise CheckError(
-                f"{_quoted(self.file)} is not from wtxtgit, and {_quoted(self.before)} already "
+                f"{_quoted(self.file)} is not from wtxtgit, and {_quoted(self.foreign)} already "
                 f"exists",
                 hint="remove the one that you do not need",
             )
@@ -109,33 +109,32 @@ class _Hook:
         script = start + os.fsencode(f"exec {launcher.command()} hook {self.name}") + end
         with failures(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            foreign = self.is_there() and not self.is_ours()
+            is_foreign = self.exists() and not self.is_ours()
             try:
                 replace_file(self.ready, lambda descriptor: write_all(descriptor, (script,)))
                 # githooks(5): git ignores a hook that is not executable.
                 self.ready.chmod(0o755)
-                if foreign:
-                    self.file.rename(self.before)
+                if is_foreign:
+                    self.file.rename(self.foreign)
                 self.ready.replace(self.file)
             except BaseException:
-                # Whatever fails, the user's own hook is back in its place.
-                if foreign and not self.is_there():
-                    self.before.rename(self.file)
+                # Whatever failed, the user's own hook gets its name back.
+                if is_foreign and not self.exists():
+                    self.foreign.rename(self.file)
                 self.ready.unlink(missing_ok=True)
                 raise
 
     def uninstall(self) -> bool:
-        """Remove the hook if it is ours and restore the one before it.
-
-        Tell whether anything was done.
+        """Remove the hook if it is ours, and restore the foreign one; tell whether anything
+        changed.
         """
-        kept = os.path.lexists(self.before)
+        has_foreign = os.path.lexists(self.foreign)
         # Ours may have been moved away, while the earlier hook is still set aside.
-        if not (self.is_ours() or (kept and not self.is_there())):
+        if not (self.is_ours() or (has_foreign and not self.exists())):
             return False
         with failures(self.file):
-            if kept:
-                self.before.replace(self.file)
+            if has_foreign:
+                self.foreign.replace(self.file)
             else:
                 self.file.unlink()
         return True
@@ -181,7 +180,7 @@ def check_place(repo: Repository, *, force: bool = False) -> None:
 def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tuple[Path, ...]:
     """Install all hooks, or none, and return their paths.
 
-    A foreign hook is kept beside ours and runs first.
+    A foreign hook is renamed, and runs first.
     """
     check_place(repo, force=force)
     hooks = _hooks(repo)

@@ -34,7 +34,7 @@ from wtxtgit.text import grammar
 
 @dataclass(frozen=True, slots=True)
 class Resmudged(JsonObject):
-    """What became of tracked files that were text in the work tree.
+    """The outcome for tracked files that were text in the work tree.
 
     `written` were converted to files. `changed` were edited, so they stay. `left` stay text because
     smudge leaves them as text (damaged, native, or not wanted).
@@ -96,13 +96,13 @@ def install(
     cwd = repo.home if repo else None
     if repo is not None and with_hooks:
         hooks.check_place(repo, force=force)
-    # The filter first: hooks that judge texts are useless without what makes the texts.
+    # The filter first: hooks that check texts are useless without the filter that makes them.
     changed = set_driver(launcher, scope=scope, force=force, cwd=cwd)
-    placed: tuple[Path, ...] = ()
+    installed_hooks: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
-        placed = hooks.install(repo, launcher, force=force)
+        installed_hooks = hooks.install(repo, launcher, force=force)
     files = Resmudged() if repo is None or repo.is_bare else resmudge(repo, settings)
-    names = tuple(map(os.fspath, placed))
+    names = tuple(map(os.fspath, installed_hooks))
     return Installed(scope, launcher.command(), changed.keys, changed.foreign, names, files)
 
 
@@ -119,15 +119,15 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
     # Nothing has been changed up to here: an edited hook stops everything.
     changed = unset_driver(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
-    undone = sizes.put_back(cwd=repo.home) if repo else ()
+    settings = sizes.restore_values(cwd=repo.home) if repo else ()
     names = tuple(map(os.fspath, removed))
-    left, texts = _left_behind(repo) if repo and not repo.is_bare else ((), ())
-    return Uninstalled(scope, changed.keys, changed.foreign, names, undone, left, texts)
+    patterns, texts = _left_behind(repo) if repo and not repo.is_bare else ((), ())
+    return Uninstalled(scope, changed.keys, changed.foreign, names, settings, patterns, texts)
 
 
 def _refresh(repo: Repository) -> None:
-    """Have git note the current state of all files in each worktree: without a filter it can't
-    clean them.
+    """Have git refresh the index of each worktree, because without a filter it can't compare files
+    with their blobs.
     """
     for folder in (os.fsdecode(one[b"worktree"]) for one in work_trees(repo)):
         # Exit code 1 means that files did change; 128 that a worktree is gone or bare, so it has no
@@ -137,18 +137,18 @@ def _refresh(repo: Repository) -> None:
 
 
 def _left_behind(repo: Repository) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """Return the patterns that a repository tracks, and the files of which git has a text although
-    no pattern matches them; nothing if a filter is still set up.
+    """Return the patterns that a repository tracks, and the files that no pattern matches although
+    git has their text; nothing if a filter is still set up.
     """
-    known = Config(repo.home)
-    if known.get("filter.wtxt.process") or known.get("filter.wtxt.clean"):
+    config = Config(repo.home)
+    if config.get("filter.wtxt.process") or config.get("filter.wtxt.clean"):
         return (), ()
     patterns = track.list_patterns(repo).patterns
     heads = (
         (entry.path, work_tree.file_head(repo.file(entry.path)))
         for entry in unfiltered_texts(repo, index.entries(repo))
     )
-    # If a text is in the work tree, everybody sees what git has.
+    # A file that is text in the work tree needs no note: its content shows what git has.
     texts = tuple(path for path, head in heads if head is not None and not grammar.is_text(head))
     return tuple(dict.fromkeys(pattern.pattern for pattern in patterns)), texts
 
@@ -159,7 +159,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     Raises EnvironmentFailure, with nothing written, if the driver does not start, and later if a
     file or the index can't be written.
     """
-    # If no text is left, nobody writes the index, and its leftovers would stay.
+    # If there are no texts, the index is not written below, so leftovers are removed here.
     index_file.sweep(repo)
     texts = [
         entry
@@ -185,24 +185,24 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
         return Resmudged(changed=tuple(changed))
     # With `filter.wtxt.required`, git would refuse each file if the driver did not start.
     check_start(repo.config.get("filter.wtxt.process") or "")
-    alone = filtered_alone(repo, unchanged)
-    files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
+    filtered_paths = filtered_alone(repo, unchanged)
+    files = {unchanged[path]: moment(repo.worktree, path) for path in filtered_paths}
     # A damaged text stays text, and is reported.
     outcome = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
     # Files that other conversions change as well are left to git to write.
-    ours = set(alone)
-    others = [path for path in unchanged if path not in ours]
-    staging.rewrite_files(repo, others)
+    written_by_us = set(filtered_paths)
+    for_git = [path for path in unchanged if path not in written_by_us]
+    staging.rewrite_files(repo, for_git)
     if outcome.failed:
         path, message = outcome.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
     if outcome.unnoted is not None:
         raise EnvironmentFailure(f"could not update the index: {outcome.unnoted}", hint=UNNOTED)
-    left = set(outcome.as_text)
-    heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
-    left |= {path for path, head in heads.items() if grammar.is_text(head)}
-    written = tuple(path for path in unchanged if path not in left)
-    return Resmudged(written, tuple(changed), tuple(sorted(left)))
+    still_text = set(outcome.as_text)
+    heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in for_git}
+    still_text |= {path for path, head in heads.items() if grammar.is_text(head)}
+    written = tuple(path for path in unchanged if path not in still_text)
+    return Resmudged(written, tuple(changed), tuple(sorted(still_text)))
 
 
 _START_SECONDS = 60
@@ -257,7 +257,7 @@ def check_start(command: str) -> None:
     """
     with temporary_folder() as empty:
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 ["/bin/sh", "-c", command],
                 cwd=empty,
                 env=run.environment(),
@@ -271,13 +271,13 @@ def check_start(command: str) -> None:
         except OSError as error:
             raise EnvironmentFailure(f"{command}: can't be started: {error.strerror}") from error
     try:
-        check_greeting(PacketReader(BytesIO(done.stdout)))
+        check_greeting(PacketReader(BytesIO(result.stdout)))
     except ProtocolError as error:
-        words = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
-        raise EnvironmentFailure(f"{command}: {words or error.message}") from error
+        message = result.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        raise EnvironmentFailure(f"{command}: {message or error.message}") from error
     # The greeting alone does not show that the process also ends well.
-    if done.returncode:
-        raise EnvironmentFailure(f"{command}: exited with {done.returncode}")
+    if result.returncode:
+        raise EnvironmentFailure(f"{command}: exited with {result.returncode}")
 
 
 def set_driver(
@@ -316,8 +316,8 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
 
 def driver_values(*, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
     """Return the values of each of the driver's keys in one scope."""
-    found = values_like(_DRIVERS, scope=scope, cwd=cwd)
-    return {key: found.get(key, []) for key in KEYS}
+    values = values_like(_DRIVERS, scope=scope, cwd=cwd)
+    return {key: values.get(key, []) for key in KEYS}
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:

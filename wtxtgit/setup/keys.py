@@ -66,7 +66,7 @@ def new(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts:
 def check_free(ring: Keyring, name: str) -> None:
     """Raise UsageError if no key can have this name, or one has it already.
 
-    For a check before a passphrase is asked for.
+    To be called before a passphrase is asked for.
     """
     check_name(name)
     with failures(ring.folder):
@@ -135,10 +135,10 @@ def only_name(ring: Keyring, *, signs: bool = False) -> str:
     if not names:
         raise UsageError("no keys", hint="wtxtgit key new makes one")
     if len(names) > 1:
-        listed = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+        shown_names = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
         raise UsageError(
             f"{len(names)} keys exist; name one",
-            hint=f"git config wtxtgit.signingKey NAME keeps one of {listed}; "
+            hint=f"git config wtxtgit.signingKey NAME keeps one of {shown_names}; "
             "--key NAME names it once"
             if signs
             else "wtxtgit key list lists them",
@@ -189,7 +189,7 @@ def _facts(ring: Keyring, name: str) -> KeyFacts:
     try:
         protected = is_protected(ring.secret(name))
     except (WtxtgitError, OSError):
-        # Whoever signs with the key is told why; the public half is usable all the same.
+        # Signing with the key reports the reason; the public half is usable anyway.
         protected = None
     return _describe(name, public, protected)
 
@@ -238,7 +238,7 @@ class KeySources:
 def choose_key(sources: KeySources) -> SigningKey:
     """Return the key that signs.
 
-    Raises UsageError if no key is meant or it does not exist, KeyFileError for a file that is not a
+    Raises UsageError if no key is named or it does not exist, KeyFileError for a file that is not a
     key or can't be opened, AgentError, and EnvironmentFailure for files that others may read.
     """
     if sources.spec is not None:

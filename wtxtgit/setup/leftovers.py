@@ -1,4 +1,4 @@
-"""What wtxtgit's own processes left behind in a repository when they were killed."""
+"""Files that wtxtgit's own processes left behind in a repository when they were killed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def find(repo: Repository) -> list[Path]:
     Those of running processes are left out. In the work tree only untracked paths count: a tracked
     name of this kind came with the repository.
     """
-    found = temporary.leftovers(temporary.aside_folder(repo.common_dir))
-    # If git's own folder is on another disk, they are beside the index and the work tree's files.
-    found += temporary.leftovers(repo.git_dir)
+    leftover = temporary.leftovers(temporary.aside_folder(repo.common_dir))
+    # If git's own folder is on another disk, they are in the folders of the files they replace.
+    leftover += temporary.leftovers(repo.git_dir)
     # Ignored files as well: without --exclude-standard git lists both kinds.
-    listed = run.records(repo.git("ls-files", "--others", "-z", "--", *_NAMES))
-    for path in dict.fromkeys(filter(None, map(_in_the_making, listed))):
+    untracked = run.records(repo.git("ls-files", "--others", "-z", "--", *_NAMES))
+    for path in dict.fromkeys(filter(None, map(_temporary_part, untracked))):
         if temporary.left_behind(repo.file(path)):
-            found.append(repo.file(path))
+            leftover.append(repo.file(path))
     lock = index_file.stale_lock(repo)
-    return found if lock is None else [*found, lock]
+    return leftover if lock is None else [*leftover, lock]
 
 
 def remove(repo: Repository) -> list[Path]:
-    """Remove what `find` lists; return what is gone."""
+    """Remove what `find` lists; return what was removed."""
     removed = []
     for path in find(repo):
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def remove(repo: Repository) -> list[Path]:
     return removed
 
 
-def _in_the_making(path: bytes) -> bytes:
+def _temporary_part(path: bytes) -> bytes:
     """Return the part of a path up to the first name of ours, empty if there is none."""
     parts = path.split(b"/")
     for count, part in enumerate(parts, 1):

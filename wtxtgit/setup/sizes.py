@@ -1,12 +1,13 @@
 """Large texts: the limits of forges and of git, and the settings of git that suit them.
 
 Git's need of memory was measured with git 2.39.5 (`docs/git.md`, "Limits"), in multiples of the
-largest text: when twelve versions are repacked, each thread holds 25 of them, or fewer, down to 5,
-if the memory of the window is bounded. With a window of four texts the pack is as small as without
-a bound, with a window of one it is half as large again, and without deltas ten times as large.
+largest text. When twelve versions are repacked, each thread has 25 texts in memory; if the memory
+of the window is bounded, fewer, but at least 5. With a window of four texts the pack is as small as
+without a bound, with a window of one text it is half as large again, and without deltas ten times
+as large.
 
-Settings are made for one repository, and can be undone. In the repository's config, beside a value,
-is noted what was set and what was there before:
+Settings are made for one repository, and can be undone. The repository's config also records, for
+each value, what was set and what was there before:
 
     [core]
         bigFileThreshold = 2g
@@ -65,7 +66,7 @@ def _mib(size: int) -> str:
 DEFAULT_THRESHOLD = 512 * 1024 * 1024
 """Git's own core.bigFileThreshold."""
 MAX_DELTA_TEXT = 4 * 1024 * 1024 * 1024
-"""Offsets in git's deltas have 32 bits: what lies beyond in a longer text finds no base."""
+"""Offsets in git's deltas have 32 bits, so the part of a text beyond this gets no delta."""
 
 REPACK_UNBOUND = 25
 """Texts that a thread of `git repack` holds in memory without pack.windowMemory."""
@@ -105,10 +106,8 @@ class TextSize:
     detached: bool = False
 
     @property
-    def held(self) -> int:
-        """Bytes of it that git holds while it checks it out: the blob, and what smudge makes of
-        it.
-        """
+    def checkout_memory(self) -> int:
+        """Bytes of memory that git needs to check it out: the blob, and what smudge makes of it."""
         return self.text + self.binary if self.detached else CHECKOUT_TEXTS * self.text
 
 
@@ -131,11 +130,11 @@ def machine() -> Machine:
     return Machine(memory, max(1, os.sysconf("SC_NPROCESSORS_ONLN")))
 
 
-def settings(repo: Repository, here: Machine) -> BlobSettings:
+def settings(repo: Repository, hardware: Machine) -> BlobSettings:
     """Return the settings that git uses in a repository."""
     threshold = repo.config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD)
     window = repo.config.size(WINDOW_MEMORY, 0)
-    return BlobSettings(threshold, window, repo.config.size(THREADS, 0) or here.cores)
+    return BlobSettings(threshold, window, repo.config.size(THREADS, 0) or hardware.cores)
 
 
 def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]:
@@ -149,7 +148,7 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
     texts: dict[bytes, int] = {}
     for entry in present:
         texts[entry.path] = max(texts.get(entry.path, 0), stored[entry.oid])
-    # Files that git add would add are judged as well: after the commit it is too late.
+    # Files that git add would add are included: after the commit it is too late.
     others = index.untracked_paths(repo)
     drivers = repo.attributes([*others, *texts], ("filter",))
     texts.update((path, 0) for path in others if drivers[path]["filter"] in FILTERS)
@@ -160,20 +159,20 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
     return sorted(sizes, key=lambda size: (-size.text, size.path))
 
 
-def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobSettings:
+def suited(sizes: Sequence[TextSize], now: BlobSettings, hardware: Machine) -> BlobSettings:
     """Choose settings with which git can pack these texts in the memory of this machine.
 
-    Existing values are kept as far as they serve. Deltas are meant for those texts for which a
-    thread can hold what it needs.
+    Existing values are kept if they suffice. Deltas are made of those texts for which a thread has
+    enough memory.
     """
-    most = min(here.memory // REPACK_LEAST, MAX_DELTA_TEXT)
+    limit = min(hardware.memory // REPACK_LEAST, MAX_DELTA_TEXT)
     threshold = now.threshold
-    wanted = max((size.text for size in sizes if size.text <= most), default=0)
-    if wanted > threshold:
+    largest_wanted = max((size.text for size in sizes if size.text <= limit), default=0)
+    if largest_wanted > threshold:
         # With room to grow: a larger version would otherwise be stored whole again.
-        threshold = min(next_power(wanted), max(wanted, most // _MIB * _MIB))
+        threshold = min(next_power(largest_wanted), max(largest_wanted, limit // _MIB * _MIB))
     largest = max((size.text for size in sizes if size.text <= threshold), default=0)
-    room = here.memory // 2
+    room = hardware.memory // 2
     # Somebody has set a bound, or none is needed.
     if now.window or REPACK_UNBOUND * largest * now.threads <= room:
         return BlobSettings(threshold, now.window, now.threads)
@@ -187,19 +186,19 @@ def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobS
 
 def tune(repo: Repository, entries: Iterable[TreeEntry]) -> list[str]:
     """Set the values that suit a repository in its config; return a line for each that was set."""
-    here = machine()
-    now = settings(repo, here)
-    values = changes(now, suited(text_sizes(repo, entries), now, here))
+    hardware = machine()
+    now = settings(repo, hardware)
+    values = changes(now, suited(text_sizes(repo, entries), now, hardware))
     set_values(values, cwd=repo.home)
     return [f"set {key} to {value} for this repository" for key, value in values.items()]
 
 
-def changes(now: BlobSettings, wanted: BlobSettings) -> dict[str, str]:
-    """Return the keys whose values differ, with the wanted values as git spells them."""
+def changes(now: BlobSettings, suited: BlobSettings) -> dict[str, str]:
+    """Return the keys whose values differ, with the suited values as git spells them."""
     pairs = (
-        (BIG_FILE_THRESHOLD, now.threshold, wanted.threshold, spelled),
-        (WINDOW_MEMORY, now.window, wanted.window, spelled),
-        (THREADS, now.threads, wanted.threads, str),
+        (BIG_FILE_THRESHOLD, now.threshold, suited.threshold, spelled),
+        (WINDOW_MEMORY, now.window, suited.window, spelled),
+        (THREADS, now.threads, suited.threads, str),
     )
     return {key: spell(new) for key, old, new, spell in pairs if new != old}
 
@@ -212,7 +211,7 @@ def spelled(size: int) -> str:
     return str(size)
 
 
-def told(size: int) -> str:
+def human(size: int) -> str:
     """Spell a number of bytes for people: 368 MiB, 1.5 GiB."""
     if size >= 1024 * _MIB:
         return f"{size / (1024 * _MIB):.3g} GiB"
@@ -244,27 +243,27 @@ def set_values(values: Mapping[str, str], *, cwd: Path) -> None:
     """Set keys of TUNED in the repository's config, and note their earlier values."""
     for key, value in values.items():
         present = values_in(key, scope=_SCOPE, cwd=cwd)
-        # The note keeps the value before the first time, not one that we set later.
+        # "before" is the value before the first change, not one that we set later.
         if present != _noted(key, "set", cwd):
-            _put(_note(key, "before"), present, cwd)
-        _put(_note(key, "set"), [value], cwd)
-        _put(key, [value], cwd)
+            _set_only(_note(key, "before"), present, cwd)
+        _set_only(_note(key, "set"), [value], cwd)
+        _set_only(key, [value], cwd)
 
 
-def put_back(*, cwd: Path) -> tuple[str, ...]:
+def restore_values(*, cwd: Path) -> tuple[str, ...]:
     """Restore the values before `tune`; return the keys that were restored."""
-    undone = []
+    restored = []
     for key in TUNED:
-        was_set = _noted(key, "set", cwd)
-        if not was_set:
+        noted = _noted(key, "set", cwd)
+        if not noted:
             continue
         # A value that somebody set later is theirs, and stays.
-        if values_in(key, scope=_SCOPE, cwd=cwd) == was_set:
-            _put(key, _noted(key, "before", cwd), cwd)
-            undone.append(key)
+        if values_in(key, scope=_SCOPE, cwd=cwd) == noted:
+            _set_only(key, _noted(key, "before", cwd), cwd)
+            restored.append(key)
         for note in ("set", "before"):
-            _put(_note(key, note), [], cwd)
-    return tuple(undone)
+            _set_only(_note(key, note), [], cwd)
+    return tuple(restored)
 
 
 def _note(key: str, name: str) -> str:
@@ -275,7 +274,7 @@ def _noted(key: str, name: str, cwd: Path) -> list[str]:
     return values_in(_note(key, name), scope=_SCOPE, cwd=cwd)
 
 
-def _put(key: str, values: list[str], cwd: Path) -> None:
+def _set_only(key: str, values: list[str], cwd: Path) -> None:
     """Make these the only values of a key in the repository's config."""
     if values_in(key, scope=_SCOPE, cwd=cwd):
         change_config(_SCOPE, "--unset-all", key, cwd=cwd)

@@ -1,7 +1,7 @@
 """Track and untrack: the pattern lines of a folder's gitattributes file.
 
-Each of our lines has `-text`, since git would convert line endings before smudge, and change the
-text.
+Each of our lines has `-text`. Otherwise git would convert line endings before smudge, and so change
+the text.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FILTER, DETACHED = b"filter=wtxt", b"filter=wtxt-detached"
 """The attributes by which files are kept as texts, and as detached ones."""
 _FILTERS = (FILTER, DETACHED)
 _LFS_FILTER = b"filter=lfs"
-BESIDE = (b"diff=wtxt", b"merge=wtxt", b"-text")
-"""The attributes beside them on a line."""
+DRIVER_ATTRIBUTES = (b"diff=wtxt", b"merge=wtxt", b"-text")
+"""The other attributes of such a line."""
 COMPANIONS = (
     (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
     (b"*.wtxt.age", (b"-text", b"diff=wtxt", b"merge=binary")),
@@ -46,12 +46,12 @@ COMPANIONS = (
 )
 """Lines for our text files, which git must not convert."""
 _MERGED_ALONE = (b"merge=wtxt",)
-"""The attribute of the indexes that a merge makes anew; they are text in the work tree, too."""
+"""The attribute of indexes that a merge rebuilds; they are text in the work tree, too."""
 ABOUT = (
     b"# Kept as text by wtxtgit: pip install wtxtgit, then wtxtgit install. "
     b"A file that begins with WTXT: docs/met-a-text.md in its source"
 )
-"""The line that explains ours to those who have a clone and do not know wtxtgit."""
+"""The line that explains ours to people who have a clone and do not know wtxtgit."""
 
 SUCH_AS = "give patterns with an ending, such as '*.safetensors'"
 """The hint for patterns that can't be meant."""
@@ -118,14 +118,14 @@ class Pattern(JsonObject):
     The data of files that match a `detached` pattern are kept in the store.
     """
 
-    KEYS = "pattern file detached=is_told?"
+    KEYS = "pattern file detached=detached_or_none?"
 
     pattern: bytes
     file: bytes
     detached: bool = False
 
     @property
-    def is_told(self) -> bool | None:
+    def detached_or_none(self) -> bool | None:
         return self.detached or None
 
 
@@ -146,10 +146,10 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
     with turn(repo):
         file = _file(repo)
         content = before = _read(file)
-        # Only with the first pattern: whoever removes the line later does not want it.
+        # Only with the first pattern: if somebody removes the line later, it is not wanted.
         if not any(is_filter_line(line) or is_about(line) for line in attributes.parse(content)):
             content = attributes.append_comment(content, ABOUT)
-        content, changed = _tracked(content, patterns, DETACHED if detached else FILTER)
+        content, changed = _with_lines(content, patterns, DETACHED if detached else FILTER)
         # With the first pattern: texts that reach the work tree must keep their line endings.
         content = attributes.append(content, companions(content).items())
         _write(repo, file, content)
@@ -158,9 +158,9 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
         except UsageError:
             _write(repo, file, before)
             raise
-        follows = _consequences(repo, sizes.machine())
-        of_lfs = _were_lfs(content, patterns)
-        return _tracking(file, patterns, changed, replace(follows, of_lfs=of_lfs))
+        consequences = _consequences(repo, sizes.machine())
+        of_lfs = _formerly_lfs(content, patterns)
+        return _tracking(file, patterns, changed, replace(consequences, of_lfs=of_lfs))
 
 
 def _check_reach(repo: Repository, pattern: bytes) -> None:
@@ -187,10 +187,10 @@ def _refuse_own(repo: Repository) -> None:
     name = attributes.FILE_NAME.encode()
     paths = {entry.path for entry in index.entries(repo)} | {repo.prefix + name}
     own = sorted(path for path in paths if path.rpartition(b"/")[2] == name)
-    said = repo.attributes(own, ("filter",))
-    if taken := [path for path in own if said[path]["filter"] in FILTERS]:
+    values = repo.attributes(own, ("filter",))
+    if matched := [path for path in own if values[path]["filter"] in FILTERS]:
         raise UsageError(
-            f"the patterns match {listed(taken)}, which git itself reads",
+            f"the patterns match {listed(matched)}, which git itself reads",
             hint=SUCH_AS,
         )
 
@@ -206,13 +206,13 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
         file = _file(repo)
         before = _read(file)
         entries = filtered(repo, index.entries(repo))
-        content, changed = _untracked(before, patterns)
+        content, changed = _without_lines(before, patterns)
         if not changed:
             return _tracking(file, patterns, changed)
         # Lines that a user changed are theirs, and stay.
         if not any(map(is_filter_line, attributes.parse(content))):
             content = attributes.content(
-                line for line in attributes.parse(content) if not is_beside(line)
+                line for line in attributes.parse(content) if not is_companion(line)
             )
         _write(repo, file, content)
         try:
@@ -228,8 +228,8 @@ def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, 
 
     Raises CheckError if one of them is outside a sparse checkout, or still text in the work tree.
     """
-    through = {entry.path for entry in filtered(repo, entries)}
-    lost = [entry for entry in entries if entry.path not in through]
+    filtered_paths = {entry.path for entry in filtered(repo, entries)}
+    lost = [entry for entry in entries if entry.path not in filtered_paths]
     if skipped := [entry.path for entry in lost if entry.skipped]:
         raise CheckError(
             f"outside the sparse checkout, so they would stay texts: {listed(skipped)}",
@@ -237,10 +237,10 @@ def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, 
         )
     texts = [entry.path for entry in unfiltered_texts(repo, lost)]
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in texts}
-    if standing := [path for path in texts if grammar.is_text(heads[path])]:
-        is_detached = any(grammar.is_detached(heads[path]) for path in standing)
+    if still_text := [path for path in texts if grammar.is_text(heads[path])]:
+        is_detached = any(grammar.is_detached(heads[path]) for path in still_text)
         raise CheckError(
-            f"still text in the work tree: {listed(standing)}",
+            f"still text in the work tree: {listed(still_text)}",
             hint="wtxtgit fetch" if is_detached else "wtxtgit install",
         )
     return tuple(texts)
@@ -277,24 +277,24 @@ def incomplete_lines(repo: Repository) -> list[Pattern]:
 def attribute_files(repo: Repository) -> list[bytes]:
     """List the gitattributes files of the work tree, in the index or untracked."""
     name = attributes.FILE_NAME.encode()
-    known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
-    files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
+    paths = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
+    files = sorted(path for path in paths if path.rpartition(b"/")[2] == name)
     return [path for path in files if work_tree.file_size(repo.file(path)) is not None]
 
 
-def _were_lfs(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the patterns for which a line of ours follows one of git-lfs, with no other line
-    for it in between.
+def _formerly_lfs(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return the patterns with a line of ours right after one of git-lfs, lines for other patterns
+    aside.
     """
     is_lfs: dict[bytes, bool] = {}
-    found = set()
-    asked = dict.fromkeys(patterns)
+    overridden = set()
+    wanted = dict.fromkeys(patterns)
     for line in attributes.parse(content):
-        if line.pattern in asked:
+        if line.pattern in wanted:
             if is_lfs.get(line.pattern) and is_filter_line(line):
-                found.add(line.pattern)
+                overridden.add(line.pattern)
             is_lfs[line.pattern] = _LFS_FILTER in line.attributes
-    return tuple(pattern for pattern in asked if pattern in found)
+    return tuple(pattern for pattern in wanted if pattern in overridden)
 
 
 def _tracking(
@@ -303,35 +303,35 @@ def _tracking(
     changed: Container[bytes],
     consequences: Consequences | None = None,
 ) -> Tracking:
-    asked = dict.fromkeys(patterns)
+    wanted = dict.fromkeys(patterns)
     return Tracking(
         file,
-        tuple(pattern for pattern in asked if pattern in changed),
-        tuple(pattern for pattern in asked if pattern not in changed),
+        tuple(pattern for pattern in wanted if pattern in changed),
+        tuple(pattern for pattern in wanted if pattern not in changed),
         consequences or Consequences(),
     )
 
 
-def _tracked(
+def _with_lines(
     content: bytes, patterns: Iterable[bytes], driver: bytes
 ) -> tuple[bytes, Container[bytes]]:
     """Return a file's content with lines of ours for these patterns, and the patterns that
     changed.
     """
-    asked = dict.fromkeys(patterns)
-    for pattern in asked:
+    wanted = dict.fromkeys(patterns)
+    for pattern in wanted:
         attributes.check_pattern(pattern)
     # If there are several lines for a pattern, the last one counts.
-    counts: dict[bytes, int] = {}
+    last_lines: dict[bytes, int] = {}
     for number, line in enumerate(attributes.parse(content)):
-        if line.pattern in asked and is_filter_line(line):
-            counts[line.pattern] = number
-    added = [pattern for pattern in asked if pattern not in counts]
+        if line.pattern in wanted and is_filter_line(line):
+            last_lines[line.pattern] = number
+    added = [pattern for pattern in wanted if pattern not in last_lines]
     changed = set(added)
 
     def edited() -> Iterator[Line]:
         for number, line in enumerate(attributes.parse(content)):
-            if line.pattern is None or counts.get(line.pattern) != number:
+            if line.pattern is None or last_lines.get(line.pattern) != number:
                 yield line
                 continue
             complete = _complete(line, driver)
@@ -340,23 +340,25 @@ def _tracked(
             yield complete
 
     after = attributes.content(edited())
-    return attributes.append(after, ((one, (driver, *BESIDE)) for one in added)), changed
+    return attributes.append(after, ((one, (driver, *DRIVER_ATTRIBUTES)) for one in added)), changed
 
 
-def _untracked(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, Container[bytes]]:
+def _without_lines(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, Container[bytes]]:
     """Return a file's content without lines of ours for these patterns, and the patterns that
     had one.
     """
-    asked = frozenset(patterns)
+    wanted = frozenset(patterns)
     changed: set[bytes] = set()
 
     def edited() -> Iterator[Line]:
         for line in attributes.parse(content):
-            if line.pattern not in asked or not is_filter_line(line):
+            if line.pattern not in wanted or not is_filter_line(line):
                 yield line
                 continue
             changed.add(line.pattern)
-            if others := [name for name in line.attributes if name not in (*_FILTERS, *BESIDE)]:
+            if others := [
+                name for name in line.attributes if name not in (*_FILTERS, *DRIVER_ATTRIBUTES)
+            ]:
                 yield attributes.with_attributes(line, others)
 
     return attributes.content(edited()), changed
@@ -367,20 +369,20 @@ def _complete(line: Line, driver: bytes | None = None) -> Line:
     names.
     """
     # gitattributes(5): of several values the last one counts.
-    had = [name for name in line.attributes if name in _FILTERS]
-    wanted = (driver or had[-1], *BESIDE)
-    others = [
+    filters = [name for name in line.attributes if name in _FILTERS]
+    required = (driver or filters[-1], *DRIVER_ATTRIBUTES)
+    kept = [
         name
         for name in line.attributes
-        if name not in (*_FILTERS, *BESIDE) and not _conflicts(name)
+        if name not in (*_FILTERS, *DRIVER_ATTRIBUTES) and not _conflicts(name)
     ]
     if (
-        all(name in line.attributes for name in wanted)
-        and set(had) == {wanted[0]}
+        all(name in line.attributes for name in required)
+        and set(filters) == {required[0]}
         and not any(_conflicts(name) for name in line.attributes)
     ):
         return line
-    return attributes.with_attributes(line, (*wanted, *others))
+    return attributes.with_attributes(line, (*required, *kept))
 
 
 def _conflicts(name: bytes) -> bool:
@@ -407,12 +409,12 @@ def is_about(line: Line) -> bool:
     return line.raw.rstrip(b"\r\n") == ABOUT
 
 
-def is_beside(line: Line) -> bool:
+def is_companion(line: Line) -> bool:
     """Tell whether a line of ours is removed with the last pattern."""
     from wtxtgit.containers import registry
 
-    known = (*COMPANIONS, *_of_sets(registry.hashing_indexes()))
-    return is_about(line) or (line.pattern, line.attributes) in known
+    companion_lines = (*COMPANIONS, *_index_lines(registry.hashing_indexes()))
+    return is_about(line) or (line.pattern, line.attributes) in companion_lines
 
 
 def companions(content: bytes, patterns: Iterable[bytes] = ()) -> dict[bytes, tuple[bytes, ...]]:
@@ -426,13 +428,13 @@ def companions(content: bytes, patterns: Iterable[bytes] = ()) -> dict[bytes, tu
     tracked = [*patterns, *(line.pattern or b"" for line in lines if is_filter_line(line))]
     sets = (registry.of_hashed_set(os.fsdecode(pattern)) for pattern in tracked)
     endings = dict.fromkeys(end for f in sets if f is not None for end in f.index_endings)
-    wanted = {**dict(COMPANIONS), **dict(_of_sets(endings))}
+    missing = {**dict(COMPANIONS), **dict(_index_lines(endings))}
     for line in lines:
-        wanted.pop(line.pattern or b"", None)
-    return wanted
+        missing.pop(line.pattern or b"", None)
+    return missing
 
 
-def _of_sets(endings: Iterable[str]) -> list[tuple[bytes, tuple[bytes, ...]]]:
+def _index_lines(endings: Iterable[str]) -> list[tuple[bytes, tuple[bytes, ...]]]:
     return [(b"*" + os.fsencode(ending), _MERGED_ALONE) for ending in endings]
 
 
@@ -459,8 +461,8 @@ def _write(repo: Repository, file: Path, content: bytes) -> None:
     # A rewritten file would look changed to git and to editors.
     if content == _read(file):
         return
-    # If the file is gone, git goes on obeying the copy in the index, so one that is in the index is
-    # left empty.
+    # Without the file, git would still obey the copy in the index. So a file that is in the index
+    # is left empty instead.
     path = os.fsencode(file.relative_to(repo.worktree))
     if content or any(entry.path == path for entry in index.entries(repo)):
         replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
@@ -468,23 +470,23 @@ def _write(repo: Repository, file: Path, content: bytes) -> None:
         file.unlink()
 
 
-def _consequences(repo: Repository, here: Machine) -> Consequences:
+def _consequences(repo: Repository, machine: Machine) -> Consequences:
     """Find out what tracking means for the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
     forms = stored_forms(repo, entries)
     texts = sizes.text_sizes(repo, entries)
-    now = sizes.settings(repo, here)
-    most = max_blob(repo)
+    now = sizes.settings(repo, machine)
+    limit = max_blob(repo)
     return Consequences(
         tuple(entry.path for entry in forms.raw),
         tuple(
             SizeWarning(size.path, size.binary, message)
             for size in texts
-            if (message := size_message(size, now, most))
+            if (message := size_message(size, now, limit))
         ),
-        sizes.changes(now, sizes.suited(texts, now, here)),
+        sizes.changes(now, sizes.suited(texts, now, machine)),
         sum(size.text > MAX_DIFF_TEXT for size in texts),
-        sum(size.text > most for size in texts),
+        sum(size.text > limit for size in texts),
         tuple(entry.path for entry in forms.other_form),
         pointers=tuple(entry.path for entry in forms.pointers),
     )
@@ -498,27 +500,27 @@ def pull_hint(repo: Repository, paths: Sequence[bytes]) -> str:
 def form_hint(repo: Repository, paths: Sequence[bytes]) -> str:
     """Return the commands that store files in the form that they are tracked in."""
     command = f"git add --renormalize -- {arguments_here(repo, paths)}"
-    # A file that is a detached text now is stored as that, whatever its attributes say.
+    # A work-tree file that is a detached text is stored as one, regardless of its attributes.
     heads = (work_tree.file_head(repo.file(path)) or b"" for path in paths)
     if any(map(grammar.is_detached, heads)):
         return f"wtxtgit fetch, then {command}"
     return command
 
 
-def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
+def size_message(size: TextSize, now: BlobSettings, limit: int) -> str | None:
     """Describe the limits that a file of this size meets as text; returns None if it meets none."""
     parts = []
     if size.text > now.threshold:
         parts.append(
             f"over {sizes.BIG_FILE_THRESHOLD} as text, so git makes no deltas (from about "
-            f"{sizes.told(binary_size(now.threshold))} of binary)"
+            f"{sizes.human(binary_size(now.threshold))} of binary)"
         )
-    if size.text > most:
+    if size.text > limit:
         parts.append(
-            f"about {sizes.told(size.text)} as text: most forges refuse a blob over "
-            f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
+            f"about {sizes.human(size.text)} as text: most forges refuse a blob over "
+            f"{sizes.human(limit)} (about {sizes.human(binary_size(limit))} of binary)"
         )
     if size.binary > MEMORY_HINT_SIZE:
-        memory = sizes.told(size.held)
+        memory = sizes.human(size.checkout_memory)
         parts.append(f"git checkout needs up to {memory} of memory, wtxtgit checkout does not")
     return "; ".join(parts) or None
