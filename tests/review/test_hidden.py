@@ -68,9 +68,10 @@ def fold_file(
     *more: tuple[str, bytes, bytes],
     licence: str = "",
     blanks: int = 0,
+    beyond: int = 0,
 ) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"license": licence}} if licence else {}
-    header["w"] = samples.tensor_item("F32", [125, 2], 0, 1000)
+    header["w"] = samples.tensor_item("F32", [125, 2], 0, 1000 + beyond)
     spelled = json.dumps(header).encode() + b" " * blanks
     model = len(spelled).to_bytes(8, "little") + spelled + noise
     return fold.built(("model", b"STEN", model), ("notes", b"JSON", notes), *more)
@@ -241,6 +242,17 @@ def told_shard(checksum: str) -> dict[str, Any]:
     return {"shards": [{"filePath": "shard_0.shard", "checksum": checksum}]}
 
 
+def listing(more: dict[str, Any]) -> dict[str, Any]:
+    """Metadata that list the tensor of `of_mlcp`."""
+    item = {"name": "w", "shape": [2], "dataType": 1, "offset": 0, "size": 8, **more}
+    return {"shards": [{"tensors": [item]}]}
+
+
+def longer(made: Made) -> Made:
+    """The file with the length of its version, 5, in two bytes."""
+    return lambda other: made(other).replace(b"PCLM\5", b"PCLM\x85\0", 1)
+
+
 def of_taridx(*stems: bytes) -> Made:
     """Rows of another size, and stems whose hashes collide (so it says)."""
 
@@ -386,6 +398,29 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
         of_mlcp(b'{"shards": [{}], "format": null}'),
         of_mlcp(b'{"shards": [{}],  "format": null}'),
         {Risk.PART},
+    ),
+    "a key of a map that is no text.aero": (
+        of_aero(), of_aero(index=lambda raw: b"\x82" + raw[1:] + b"\x81\1\2\3"), {Risk.METADATA},
+    ),
+    "a number for a tensor.aero": (
+        of_aero(), of_aero(entries=[aero.entry("a", [50], 0, 200, evil=1), SECOND]),
+        {Risk.METADATA},
+    ),
+    "a byte beyond a tensor's items.fold": (
+        of_fold(), lambda other: fold_file(other_noise(other) + b"x", beyond=1),
+        {Risk.HIDDEN, Risk.PART},
+    ),
+    "a space after JSON.aero": (
+        of_aero(mjsn(b'{"a": 1}')), of_aero(mjsn(b'{"a": 1} ')), {Risk.PART},
+    ),
+    "a key of a listed tensor.checkpoint": (
+        of_mlcp(listing({})), of_mlcp(listing({"evil": 1})), {Risk.METADATA},
+    ),
+    "a list that is gone.checkpoint": (
+        of_mlcp({"shards": [{}], "tensorInfos": []}), of_mlcp({"shards": [{}]}), {Risk.METADATA},
+    ),
+    "a length in more bytes.checkpoint": (
+        of_mlcp({"shards": [{}]}), longer(of_mlcp({"shards": [{}]})), {Risk.PART},
     ),
     "another root of hashes.fold": (
         of_fold(), of_fold(lambda index: index.update(merkle_root="0" * 64)), {Risk.DAMAGED},

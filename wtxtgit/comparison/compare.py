@@ -56,7 +56,7 @@ _DECIDING = re.compile(
     # Who answers for it, and what may be done with it.
     r"|licen[cs]e|public_?key|key_id|signer|author|encrypted"
     # What a format sets for chunks, and what it has no name for.
-    r"|(^|[^a-z])flags$|^/rest/|^/chunks/[0-9]+/further/",
+    r"|(^|[^a-z])flags$|^/(rest|tidx)/|/further/",
     re.IGNORECASE,
 )
 """Names of values that always matter, even numbers."""

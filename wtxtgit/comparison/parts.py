@@ -21,6 +21,7 @@ from wtxtgit.report.diff import PartChange, TensorStatus
 MOST_PARTS = 1000
 """The most changes that are listed."""
 _OF_ALL = PartChange(None, TensorStatus.CHANGED, None, None, None)
+_NONE = ("", 0)
 _GAPS = "gaps"
 """The name under which a file's rest has a hash of bytes of no part."""
 _FINGERPRINT = re.compile(r"/\.data/serialization_id$")
@@ -62,6 +63,13 @@ def _of_all(
         yield replace(_OF_ALL, reordered=count)
     if count := sum(was != now for was, now in _of_common(old.homes, new.homes)):
         yield replace(_OF_ALL, moved=count)
+    beyond = (
+        dict(zip(keys_of(n for n, _ in one.extents), one.extents, strict=True))
+        for one in (old, new)
+    )
+    was, now = beyond
+    if count := sum(was.get(key, _NONE)[1] != now.get(key, _NONE)[1] for key in {*was, *now}):
+        yield replace(_OF_ALL, oversized=count)
 
 
 def _of_documents(old: Leftovers, new: Leftovers) -> Iterator[PartChange]:

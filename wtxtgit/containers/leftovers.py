@@ -20,9 +20,11 @@ from wtxtgit.containers.registry import detected
 from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, blocks
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
-from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.model.array import bounded_product
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 if TYPE_CHECKING:
+    from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.spelling import Document
 
 MOST = 10_000
@@ -57,7 +59,7 @@ class Leftovers:
 
     `orders` are names of tensors and parts, by a word for each order in which the file has them.
     `homes` say, by name, in which shard of the file a tensor is. The values of `documents` are
-    compared elsewhere.
+    compared elsewhere. `extents` are, by name, how many bytes a tensor has beyond its items.
     """
 
     listed: tuple[Leftover, ...] = ()
@@ -65,6 +67,7 @@ class Leftovers:
     orders: tuple[tuple[str, tuple[str, ...]], ...] = ()
     homes: tuple[tuple[str, int], ...] = ()
     documents: tuple[Document, ...] = ()
+    extents: tuple[tuple[str, int], ...] = ()
 
     def joined(self, inner: Leftovers, chunk: str) -> Leftovers:
         """Return this with what a file in a chunk holds, whose names get the chunk's in front."""
@@ -81,6 +84,7 @@ class Leftovers:
             self,
             listed=(*self.listed, *map(named, inner.listed)),
             methods=(*self.methods, *((f"{chunk}/{name}", one) for name, one in inner.methods)),
+            extents=(*self.extents, *((f"{chunk}/{name}", one) for name, one in inner.extents)),
             orders=(*self.orders, *((f"{chunk}/{name}", one) for name, one in inner.orders)),
             documents=(*self.documents, *documents),
         )
@@ -118,12 +122,17 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
             found.append(_leftover(data, start, end, None))
         elif not _is_padding(container, start, end, len(data)):
             found.append(Leftover(None, start, end - start, b"", is_zeros=True))
+    longer = list(_longer(container))
+    for one, start in longer[:MOST]:
+        if not is_zeros(data[start : one.end]):
+            found.append(_leftover(data, start, one.end, None))
     return Leftovers(
         tuple(found),
         tuple((one.name, one.method) for one in members),
         tuple(_orders(container)),
         tuple(getattr(container, "homes", ())),
         () if known.documents is None else tuple(known.documents().documents(container, options)),
+        tuple((one.label, one.end - end) for one, end in longer),
     )
 
 
@@ -134,6 +143,20 @@ def _is_padding(container: Container, start: int, end: int, size: int) -> bool:
         return True
     is_short = end - start < alignment and end % alignment == 0
     return is_short and (end < size or getattr(container, "pads_end", False))
+
+
+def _longer(container: Container) -> Iterator[tuple[Range, int]]:
+    """Yield tensors that have more bytes than items, and where their items end."""
+    # In zips, tensors may be views of something larger.
+    if getattr(container, "alignment", None) is None:
+        return
+    for one in container.ranges():
+        size = ITEM_BYTES.get(one.element or "")
+        if size is None or one.shape is None or min(one.shape, default=0) < 0:
+            continue
+        end = one.start + bounded_product(size, one.shape, one.end - one.start)
+        if end < one.end:
+            yield one, end
 
 
 def _orders(container: Container) -> Iterator[tuple[str, tuple[str, ...]]]:

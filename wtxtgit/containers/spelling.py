@@ -36,8 +36,8 @@ class Document:
 
     `is_json` for JSON, otherwise it is MessagePack with zeros after it. `styles` are further ways
     in which the format's writers spell a value. `is_fresh` if each save stores the same content
-    differently, such as encrypted. If it `lists` tensors, the order of its outer keys is theirs,
-    which is compared elsewhere.
+    differently, such as encrypted. If it `lists` tensors, as the header of safetensors, the order
+    of its outer keys is theirs, which is compared elsewhere, and spaces align what follows.
     """
 
     name: str
@@ -103,8 +103,14 @@ def _styles(document: Document, value: object) -> set[_Style]:
     """Return the styles that give exactly the bytes of a document."""
     if not document.is_json:
         return set(_packed_styles(document.raw))
-    own = {(n,) for n, style in enumerate(document.styles) if _gives(style, value, document.raw)}
-    return own | set(_text_styles(document.raw.decode(), value))
+    own: set[_Style] = {
+        (n,) for n, style in enumerate(document.styles) if _gives(style, value, document.raw)
+    }
+    text = document.raw.decode()
+    # Spaces up to a multiple are padding.
+    if document.lists and len(text) - len(text.rstrip(" ")) < _ALIGNMENT:
+        text = text.rstrip(" ")
+    return own | set(_text_styles(text, value))
 
 
 def _gives(style: Callable[[object], bytes], value: object, raw: bytes) -> bool:
@@ -116,10 +122,7 @@ def _gives(style: Callable[[object], bytes], value: object, raw: bytes) -> bool:
 
 def _text_styles(text: str, value: object) -> Iterator[_Style]:
     body = text.rstrip(_BLANKS)
-    end: str | None = text[len(body) :]
-    # Spaces to a multiple are padding.
-    if end and len(end) < _ALIGNMENT and not end.strip(" "):
-        end = ""
+    end = text[len(body) :]
     is_crlf = "\r\n" in body
     if is_crlf:
         body = body.replace("\r\n", "\n")
@@ -144,7 +147,8 @@ def _packed_styles(raw: bytes) -> Iterator[_Style]:
     unpacker.feed(raw)
     try:
         value = unpacker.unpack()
-    except ValueError:
+    except (ValueError, TypeError):
+        # What is no value by itself: an extension that a library reads, a map as a key.
         return
     end = raw[unpacker.tell() :]
     if end.strip(b"\0"):

@@ -474,13 +474,14 @@ class PartChange(JsonObject):
 
     Without name and offset it is about many parts at once, with a count: of members of a zip that
     are `recompressed`; of tensors or parts that are `reordered` but otherwise unchanged; of tensors
-    that `moved` to another shard of their file. Without a count, nothing else differs, and yet the
-    files do.
+    that `moved` to another shard of their file; of tensors that are `oversized`: they have another
+    number of bytes beyond their items than before. Without a count, nothing else differs, and yet
+    the files do.
     """
 
     KEYS = (
         "name change=status offset within? before after looks_like? zeros=are_zeros? "
-        "recompressed? reordered? moved? form?"
+        "recompressed? reordered? moved? oversized? form?"
     )
 
     name: str | None
@@ -493,6 +494,7 @@ class PartChange(JsonObject):
     recompressed: int | None = None
     reordered: int | None = None
     moved: int | None = None
+    oversized: int | None = None
     form: str | None = None
     within: str | None = None
 
@@ -517,6 +519,10 @@ class PartChange(JsonObject):
         if self.moved is not None:
             verb = "is" if self.moved == 1 else "are"
             return f"{counted(self.moved, 'tensor')} {verb} in another shard of the file"
+        if self.oversized is not None:
+            verb = "has" if self.oversized == 1 else "have"
+            tensors = counted(self.oversized, "tensor")
+            return f"{tensors} {verb} another number of bytes beyond the items than before"
         if self.status is TensorStatus.CHANGED:
             return OTHER_BYTES
         size = counted(

@@ -263,7 +263,7 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
         if chunk.nested is not None and chunk.nested.metadata:
             yield chunk.name, chunk.nested.metadata
         if chunk.nested is not None and chunk.nested.further:
-            yield f"{chunk.name}/header", dict(chunk.nested.further)
+            yield f"{chunk.name}/header", {FURTHER: dict(chunk.nested.further)}
         if chunk.ctype != JSON_CTYPE or max(chunk.comp_len, chunk.uncomp_len) > left:
             continue
         left -= chunk.uncomp_len

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.mlcp import dotnet
+from wtxtgit.containers.mlcp import MAGIC, dotnet
 from wtxtgit.containers.mlcp.read import (
     COUNT_SIZE,
     DIM_SIZE,
@@ -36,6 +36,7 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
     findings = Findings()
     _check_metadata(container, findings)
     _check_version(container, findings)
+    _check_lengths(container, findings)
     confirmed = _check_shards(container, findings)
     for number, record in enumerate(container.body.records):
         say = findings.warn if number in confirmed else findings.error
@@ -171,6 +172,20 @@ def _is_dtype(value: object, dtype: str) -> bool:
         name = DTYPE_NAMES[value] if 0 <= value < len(DTYPE_NAMES) else str(value)
         return name == dtype
     return value == dtype
+
+
+def _check_lengths(container: Mlcp, findings: Findings) -> None:
+    """Warn of lengths of strings that take more bytes than needed, which could hide some."""
+    version = len(container.version.encode())
+    texts = [(container.metadata_start - COUNT_SIZE - len(MAGIC) - version, version, 0, "version")]
+    for record in container.body.records:
+        dtype = len(record.dtype.encode())
+        fixed = 2 * COUNT_SIZE + DIM_SIZE * (len(record.shape) + 1)
+        taken = record.end - record.start - fixed - len(record.name.encode()) - dtype
+        texts.append((taken, dtype, record.start, "dtype"))
+    for taken, length, at, field in texts:
+        if taken > max(1, -(-length.bit_length() // 7)):
+            findings.warn(f"the length of {field} takes {taken} bytes", field, at)
 
 
 def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) -> None:

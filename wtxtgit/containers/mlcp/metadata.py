@@ -13,7 +13,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, TensorRecord, shard_list
+from wtxtgit.containers.mlcp.read import (
+    DTYPE_NUMBERS,
+    INFOS,
+    OFFSET,
+    REPEATED,
+    Mlcp,
+    Placement,
+    TensorRecord,
+    shard_list,
+)
 from wtxtgit.containers.mlcp.write import format_json
 from wtxtgit.containers.spelling import MOST, Document
 from wtxtgit.errors import FormatError
@@ -24,14 +33,10 @@ SHARDS = "shards"
 TENSORS = "tensors"
 FILE_SIZE = "fileSize"
 CHECKSUM = "checksum"
-INFOS = "tensorInfos"
 VERSION = "version"
 TIMESTAMP = "timestamp"
-OFFSET = "offset"
 WHOLE = "metadata"
 """The key of the only value of a file whose metadata are not a JSON object."""
-REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
-"""Keys of a tensor in the metadata that repeat its record, or follow from the records (offset)."""
 CRLF = b"\r\n"
 # A dtype of fewer digits than this is written as a number, which then fits .NET's int32.
 MAX_DIGITS = 10

@@ -70,6 +70,9 @@ DTYPE_NAMES = (
 """Records have the name, the JSON has its index in this enumeration."""
 DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPE_NAMES)}
 
+INFOS, OFFSET, FURTHER = "tensorInfos", "offset", "further"
+REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
+"""Keys of a tensor in the metadata that repeat its record, or follow from the records (offset)."""
 OWN = "\0own"
 """The key of a file's own metadata among values that are copied; it is not a custom field."""
 _REPEATED = frozenset({"version", "format", "shards", "customFields", "tensorInfos"})
@@ -179,11 +182,44 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
             tensor.listed(container.data, container.why_absent(record))
             for tensor, record in zip(container.tensors(), container.body.records, strict=True)
         ),
-        {"version": container.version, "metadata": container.metadata},
+        {"version": container.version, "metadata": container.metadata} | _untold(container),
         tags=custom_fields(container.metadata),
         untold=untold(container.metadata),
         own=own_values(container.metadata),
     )
+
+
+def _untold(container: Mlcp) -> dict[str, object]:
+    """Return what lists of tensors in the metadata say that records do not."""
+    metadata = container.metadata
+    if not isinstance(metadata, dict):
+        return {}
+    lists = {f"shards/{n}": _member(shard) for n, shard in enumerate(shard_list(metadata))}
+    infos = metadata.get(INFOS, "missing")
+    # The original writer leaves it null.
+    told = "a list" if isinstance(infos, list) else infos
+    further: dict[str, object] = {} if infos is None else {INFOS: told}
+    places: dict[str, object] = {}
+    for where, listed in {**lists, INFOS: infos}.items():
+        reached = 0
+        for item in listed if isinstance(listed, list) else ():
+            if not isinstance(item, dict):
+                continue
+            at = f"{where}/{item.get('name')}"
+            more = {key: value for key, value in item.items() if key not in REPEATED}
+            if more:
+                further[at] = more
+            place, size = item.get(OFFSET), item.get("size")
+            # Within each shard offsets count its bytes.
+            if place != reached and not (place == 0 and where == INFOS):
+                places[at] = place
+            reached = (0 if place == 0 else reached) + (size if type(size) is int else 0)
+    untold = {FURTHER: further, "offsets": places}
+    return {key: value for key, value in untold.items() if value}
+
+
+def _member(shard: object) -> object:
+    return shard.get("tensors") if isinstance(shard, dict) else None
 
 
 def own_values(metadata: object) -> Callable[[], Mapping[str, object]] | None:

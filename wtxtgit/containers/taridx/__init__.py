@@ -12,6 +12,7 @@ FORMAT = Format(
     # Without its padding, which is checked and reported when the file is read.
     magic=MAGIC.rstrip(b"\0"),
     endings=(".taridx",),
+    rest=Lazy(f"{__name__}.read"),
     salvage=Lazy(f"{__name__}.salvage"),
     tar_index=Lazy(f"{__name__}.shards"),
 )

@@ -174,6 +174,12 @@ def describe(container: Taridx, options: ReadOptions) -> Description:
     )
 
 
+def rest(container: Taridx, options: ReadOptions) -> dict[str, object]:
+    """Return reserved bytes that are not 0."""
+    reserved = bytes(container.data[field_offset("reserved") : HEADER.size])
+    return {"reserved": reserved} if any(reserved) else {}
+
+
 def read(data: ByteView, *, is_cut: bool = False) -> Taridx:
     """Read a TARIDX file; if it `is_cut`, with only the existing rows. Raises FormatError."""
     (
