@@ -406,6 +406,27 @@ def test_what_numpy_does_not_write_is_warned_of() -> None:
     assert warnings_of(shorter) == [("structure", "header length", 0)]
 
 
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("name", ["a", "\xe9"])
+@pytest.mark.parametrize("size", [9_990, 10_000, 10_001])
+def test_a_note_says_exactly_which_headers_numpy_refuses(
+    size: int, name: str, version: tuple[int, int]
+) -> None:
+    """It counts the characters of the header's text alone."""
+    text = f"{{'descr': [('{name}', '<i2')], 'fortran_order': False, 'shape': (1,), }}"
+    raw = f"{text:{size - 1}}\n".encode("utf-8" if version == (3, 0) else "latin-1")
+    data = npy_text(raw, b"ab", version)
+    notes = [warning.message for warning in check(memoryview(data)).warnings]
+    told = f"numpy.load refuses a header of {size} characters unless max_header_size allows it"
+    assert [n for n in notes if "numpy.load" in n] == ([told] if size > 10_000 else [])
+    try:
+        np.load(io.BytesIO(data))
+    except ValueError:
+        assert size > 10_000
+    else:
+        assert size <= 10_000
+
+
 def test_every_changed_byte_is_read_or_refused() -> None:
     good = npy(np.zeros(2, [("a", "<i2", (2,)), ("b", "<M8[D]")]))
     for place in range(len(good)):

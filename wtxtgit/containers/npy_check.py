@@ -64,8 +64,9 @@ def check_array(
     length = header.data - header.start
     for message, field in _refusals(header):
         tell(message, header.start, field)
-    if length > MOST_TRUSTED:
-        message = f"numpy.load refuses a header of {length} bytes unless max_header_size allows it"
+    if header.characters > MOST_TRUSTED:
+        size = f"{header.characters} characters"
+        message = f"numpy.load refuses a header of {size} unless max_header_size allows it"
         tell(message, header.start, "header length", is_error=False)
     if length % LEAST_ALIGNMENT:
         message = f"header of {length} bytes is not aligned to {LEAST_ALIGNMENT}"

@@ -77,7 +77,7 @@ class NpyHeader:
 
     `dtype` is the descr, or its Python literal in ASCII if it is not a string; `element` is None if
     the items are not numbers of `model.elements`. Items have `item_size` bytes, unless
-    `has_objects`: then a pickle follows.
+    `has_objects`: then a pickle follows. `characters` counts those of the header's text.
     """
 
     version: tuple[int, int]
@@ -90,6 +90,7 @@ class NpyHeader:
     has_objects: bool
     element: str | None
     byteorder: str
+    characters: int
     has_newline: bool
     is_one_line: bool
 
@@ -164,6 +165,7 @@ def read(data: ByteView, start: int, end: int, listing: ListingBudget | None = N
         has_objects,
         element,
         byteorder,
+        len(text),
         text.endswith("\n"),
         len(text.splitlines()) <= 1,
     )
