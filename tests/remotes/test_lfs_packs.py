@@ -15,7 +15,7 @@ from tests.e2e.test_detached import ATTRIBUTES, MODEL, NAME
 from tests.kit import Repo
 from tests.kit.starts import WTXTGIT
 from tests.remotes.behaviour import SECRET
-from tests.remotes.killed_transfers import KilledTests, Killing
+from tests.remotes.killed_transfers import MIB, KilledTests, Killing
 from tests.remotes.lfs_server import Server, server, started
 from tests.remotes.places import NEW, OLD, FileTests, holds, text, three_packs
 from tests.remotes.servers import counted
@@ -147,10 +147,60 @@ class TestParts:
         assert (done.nbytes < sent.nbytes / 3) == gives_parts
 
 
+class TestSmallPacks:
+    """Where objects can be had whole alone, a pack has 32 KiB, or a 256th of a text."""
+
+    VERSION = weights(64)
+
+    @pytest.fixture
+    def own(self, tmp_path: Path) -> Path:
+        store = Store(tmp_path / "own")
+        added(store, self.VERSION)
+        return store.folder
+
+    @pytest.mark.parametrize("gives_parts", [False, True])
+    def test_a_first_push(
+        self, own: Path, place: LfsPacks, server: Server, gives_parts: bool
+    ) -> None:
+        server.gate.gives_parts = gives_parts
+        sent = pushed(own, place, text(self.VERSION))
+        assert not sent.lacking
+        # A pack goes ahead, with which it is tested once.
+        sizes = sorted(path.stat().st_size for path in server.paths())
+        assert (len(sizes), server.count("GET")) == (2 if gives_parts else 32, 1)
+        assert sizes[0] < 34_000
+        assert (sizes[-1] < 34_000) == (not gives_parts)
+        assert not fetched(own.parent / "other", place, text(self.VERSION)).lacking
+        assert holds(own.parent / "other", self.VERSION)
+
+    @pytest.mark.parametrize("gives_parts", [False, True])
+    @pytest.mark.parametrize("is_lost", [False, True])
+    def test_whole_packs_that_are_there(
+        self, own: Path, place: LfsPacks, server: Server, gives_parts: bool, is_lost: bool
+    ) -> None:
+        server.gate.gives_parts = True
+        pushed(own, place, text(self.VERSION[:2]))
+        if is_lost:
+            server.paths()[0].unlink()
+        server.gate.gives_parts, server.gate.asked = gives_parts, []
+        again = LfsPacks(place._repo, "origin")
+        wanted = self.VERSION[0 if is_lost else 2 :]
+        sent = pushed(own, again, text(wanted))
+        # It is tested with one that is there; otherwise one goes ahead.
+        assert len(sent.packs) == (len(wanted) // 2 if not gives_parts else 2 if is_lost else 1)
+        assert server.count("GET") == 1
+        assert not fetched(own.parent / "other", again, text(self.VERSION)).lacking
+        assert holds(own.parent / "other", self.VERSION)
+
+    def test_a_dry_run_tests_nothing(self, own: Path, place: LfsPacks, server: Server) -> None:
+        done = push_payload(Store(own), place, [text(self.VERSION)], dry_run=True)
+        assert (done.chunks, server.paths()) == (len(self.VERSION), [])
+
+
 def test_what_was_sent_comes_elsewhere(
     own: Path, place: LfsPacks, server: Server, bare: Path, repo: Repo
 ) -> None:
-    sent = pushed(own, place, text([*OLD, *NEW]))
+    sent = pushed(own, place, text([*OLD, *NEW[:2]]))
     assert server.objects() == list(sent.packs)
     (name,) = sent.packs
     size = server.paths()[0].stat().st_size
@@ -332,7 +382,8 @@ def test_a_clone_knows_it_from_the_tree(
     hook.write_text(f'#!/bin/sh\nexec {WTXTGIT} hook pre-push "$@"\n')
     hook.chmod(0o755)
     repo.git("push", "-q", "origin", "HEAD:refs/heads/main")
-    assert len(server.objects()) == 1
+    there = server.objects()
+    assert there
     assert b"0 chunks sent to lfs of git+origin" in repo.wtxtgit("push", "origin").stdout
     run.git("symbolic-ref", "HEAD", "refs/heads/main", cwd=bare)
     clone = Repo(repo.path.parent / "clone")
@@ -349,19 +400,17 @@ def test_a_clone_knows_it_from_the_tree(
     done = repo.wtxtgit("store", "prune", "--remote", "--force", "--expire", "0")
     assert done.stdout.endswith(b"keeps the objects: it can't be asked to delete any\n")
     assert names("refs/wtxt", bare) == []
-    assert len(server.objects()) == 1
+    assert server.objects() == there
 
 
-@pytest.mark.slow
-class TestTransfers(TransferTests):
-    """Of its payload alone: the refs that say what is there are in another repository.
+class _Served(TransferTests):
+    """Of its payload alone: the refs that say what is there are in another repository."""
 
-    As of stores in the cloud, which give parts of objects.
-    """
+    gives_parts = True
 
     @pytest.fixture
     def remote(self, repo: Repo, bare: Path, server: Server) -> Iterator[Remote]:
-        server.gate.gives_parts = True
+        server.gate.gives_parts = self.gives_parts
         host, _, path = server.url.removeprefix(HTTP).partition("/")
         with counted(host) as wire:
             repo.git("config", "lfs.url", f"{HTTP}{wire.host}/{path}")
@@ -370,12 +419,23 @@ class TestTransfers(TransferTests):
 
 
 @pytest.mark.slow
-class TestKilled(KilledTests):
-    """Of payload at a server that gives parts of objects."""
+class TestTransfers(_Served):
+    """As of stores in the cloud, which give parts of objects."""
+
+
+@pytest.mark.slow
+class TestTransfersOfWholeObjects(_Served):
+    """As giftless gives them that keeps its objects on its own disk."""
+
+    gives_parts = False
+
+
+class _Killed(KilledTests):
+    gives_parts = True
 
     @pytest.fixture
     def killing(self, tmp_path: Path, server: Server) -> Iterator[Killing]:
-        server.gate.gives_parts = True
+        server.gate.gives_parts = self.gives_parts
         host, _, path = server.url.removeprefix(HTTP).partition("/")
         with counted(host) as wire:
 
@@ -387,3 +447,14 @@ class TestKilled(KilledTests):
                 return {"wtxtgit.store": "lfs", "lfs.url": at, "remote.origin.url": url}
 
             yield Killing(wire, place, place)
+
+
+@pytest.mark.slow
+class TestKilled(_Killed):
+    """Of payload at a server that gives parts of objects."""
+
+
+@pytest.mark.slow
+class TestKilledOfWholeObjects(_Killed):
+    gives_parts = False
+    twice_of_push = MIB

@@ -135,6 +135,10 @@ class GitPacks:
             finally:
                 arrived.drop(wanted)
 
+    def gives_parts(self, pack: str | None = None, size: int = 0) -> bool | None:
+        """See `PackPlace`: since 2018 git's servers do, and each test is a fetch."""
+        return True
+
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         """See `PackPlace`: git counts nothing for us, so what was sent counts push by push.
 

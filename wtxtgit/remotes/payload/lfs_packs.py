@@ -53,6 +53,11 @@ class LfsPacks(GitPacks):
             return None
         return map(mapped, self._server.ranges(pack, spans))
 
+    def gives_parts(self, pack: str | None = None, size: int = 0) -> bool | None:
+        if pack is not None:
+            self.ranges(pack, size, ())
+        return self._gives_parts
+
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         self._server.upload([
             Outgoing(f"{name}.pack", view_file(path), name, progress) for name, path, _, _ in packs

@@ -92,6 +92,13 @@ class PackPlace(Protocol):
         the first part or at any.
         """
 
+    def gives_parts(self, pack: str | None = None, size: int = 0) -> bool | None:
+        """Tell whether parts of packs can be had, for whoever writes them.
+
+        Returns None if that has to be tested with a `pack` that is there, of `size` bytes. Returns
+        True where a test would take longer than it is worth.
+        """
+
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         """Store packs; each becomes visible when it is complete.
 
@@ -224,6 +231,9 @@ class TargetPacks:
         if not isinstance(self._target, RangedTarget):
             return None
         return map(mapped, self._target.ranges(f"{name}.pack", spans))
+
+    def gives_parts(self, pack: str | None = None, size: int = 0) -> bool:
+        return isinstance(self._target, RangedTarget)
 
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         for name, path, _, end in packs:

@@ -3,7 +3,8 @@
 What a chunk is decoded from is sent with it, unless the remote has a usable copy: one with a
 smaller depth than the chunk (`docs/spec/store.md`, "Encodings"). Nothing is sent that was not
 decoded and hashed before. Packs above some size end with a text, so that whoever fetches one
-version from a remote that only sends whole packs gets little of the others.
+version from a remote that only sends whole packs gets little of the others. For such a remote packs
+are small: of one in which little is still needed, little else comes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _ENOUGH = 1024 * 1024
 _LITTLE = 200
 _LEAST = 32 * 1024
 """Fewer bytes are not worth a pack of their own."""
+_SMALL, _MOST_SMALL = 128 * 1024, 256
+"""Where only whole packs can be had, a text with a larger payload gets up to so many packs."""
 _TOGETHER = 128 * 1024 * 1024
 """Packs are sent once they have this many bytes: a request takes long compared with a small one."""
 
@@ -69,10 +72,11 @@ def push_payload(
                 damaged = remote.find_damaged(progress) if check else {}
                 sender = _Sender(store, remote, folder, progress, damaged, dry_run=dry_run)
                 until.callback(sender.close)
+            sender.begin_text(text.nbytes)
             missing = sum(not sender.send(name, MAX_DEPTH) for name in dict.fromkeys(text.chunks))
             if missing:
                 lacking.append(LackingPayload(text.path, missing))
-            sender.end_text(text.nbytes)
+            sender.end_text()
         if sender is not None:
             sender.end()
             if not lacking:
@@ -114,6 +118,9 @@ class _Sender:
         self._new: NewPack | None = None
         self._ready: list[OutgoingPack] = []
         self._depths: dict[bytes, int] = {}
+        self._text_size = 0
+        self._sent = ("", 0)
+        self._gives_parts: bool | None = True if dry_run else remote.place.gives_parts()
         self.damaged = damaged
         self.packs: list[str] = []
         self.chunks = 0
@@ -143,9 +150,13 @@ class _Sender:
         is_more = [folder.prove() for folder in self._folders]
         return any(is_more) and self.send(name, most_depth)
 
-    def end_text(self, nbytes: int) -> None:
-        """End the pack after a text whose payload has `nbytes`, if the pack is large enough."""
-        enough = min(_ENOUGH, max(_LEAST, nbytes // _LITTLE))
+    def begin_text(self, nbytes: int) -> None:
+        """Note that chunks of a text follow whose payload has `nbytes`."""
+        self._text_size = nbytes
+
+    def end_text(self) -> None:
+        """End the pack after a text, if the pack is large enough."""
+        enough = min(_ENOUGH, max(_LEAST, self._text_size // _LITTLE))
         if self._new is not None and self._new.nbytes >= enough:
             self._end_pack()
 
@@ -163,6 +174,7 @@ class _Sender:
         for pack in ready:
             self.packs.append(pack.name)
             self.nbytes += pack.size
+            self._sent = (pack.name, pack.size)
             finish_file(self._progress)
             pack.path.unlink()
 
@@ -206,10 +218,31 @@ class _Sender:
     def _add(self, pack: ChunkPack, entry: ChunkEntry) -> None:
         # A pack holds one copy of a chunk.
         is_there = self._new is not None and entry.name in self._depths
-        if self._new is not None and (is_there or not self._new.has_room(entry.length)):
+        if self._new is not None and (is_there or not self._has_room(self._new, entry.length)):
             self._end_pack()
         if self._new is None:
             self._new = NewPack(self._making)
         self._new.add_as_it_is(entry, pieces(pack.encoded(entry)))
         self._depths[entry.name] = entry.depth
         self.chunks += 1
+
+    def _has_room(self, pack: NewPack, nbytes: int) -> bool:
+        if not pack.has_room(nbytes):
+            return False
+        if self._text_size <= _SMALL:
+            return True
+        most = max(_LEAST, self._text_size // _MOST_SMALL)
+        return pack.nbytes + nbytes <= most or self._are_parts_given()
+
+    def _are_parts_given(self) -> bool:
+        """Tell whether the remote gives parts of packs; it is asked once."""
+        if self._gives_parts is None:
+            place, there = self._remote.place, self._remote.sizes
+            for pack in sorted(there, key=there.__getitem__)[:1]:
+                self._gives_parts = place.gives_parts(pack, there[pack])
+            if self._gives_parts is None:
+                # The pack in the making is sent, so that there is one.
+                self._end_pack()
+                self.end()
+                self._gives_parts = place.gives_parts(*self._sent) is not False
+        return self._gives_parts

@@ -84,6 +84,10 @@ class RegistryPacks:
             )
             yield from map(mapped, parts)
 
+    def gives_parts(self, pack: str | None = None, size: int = 0) -> bool:
+        """See `PackPlace`: any registry that keeps its blobs in a store in the cloud does."""
+        return True
+
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         with opened(self.label, self._where) as there:
             there.upload_config()

@@ -110,6 +110,9 @@ class ServedPacks:
             )
             yield from map(mapped, parts)
 
+    def gives_parts(self, pack: str | None = None, size: int = 0) -> bool:
+        return self._gives_parts
+
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
         raise self._read_only()
 
