@@ -69,12 +69,13 @@ def fold_file(
     licence: str = "",
     blanks: int = 0,
     beyond: int = 0,
+    **options: Any,
 ) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"license": licence}} if licence else {}
     header["w"] = samples.tensor_item("F32", [125, 2], 0, 1000 + beyond)
     spelled = json.dumps(header).encode() + b" " * blanks
     model = len(spelled).to_bytes(8, "little") + spelled + noise
-    return fold.built(("model", b"STEN", model), ("notes", b"JSON", notes), *more)
+    return fold.built(("model", b"STEN", model), ("notes", b"JSON", notes), *more, **options)
 
 
 Made = Callable[[bool], bytes]
@@ -380,6 +381,11 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
     ),
     "another compression of a chunk.fold": (
         in_zstd(1), in_zstd(19), {Risk.PART},
+    ),
+    "the header of tensors in a compressed chunk.fold": (
+        lambda other: fold_file(other_noise(other), compression="zstd"),
+        lambda other: fold_file(other_noise(other), blanks=64, compression="zstd"),
+        {Risk.PART},
     ),
     "a member of a file in a chunk.fold": (
         in_npz(), in_npz(**{"a note": b"x"}), {Risk.PART},

@@ -552,12 +552,27 @@ class TestWhatDecidesHowAModelIsUsed:
             assert message.endswith("/license"), one.path
 
     def test_bytes_that_are_nothing_else(self, repo: Repo) -> None:
-        """Blanks after the header."""
-        before = file(weights(2))
-        spelled = before[8 : 8 + int.from_bytes(before[:8], "little")] + b" " * 8
-        after = len(spelled).to_bytes(8, "little") + spelled + before[len(spelled) :]
-        one = changed(repo, MODEL, before, after)
+        """Times of members of a zip."""
+        sides = []
+        for year in (1980, 1990):
+            held = io.BytesIO()
+            np.save(held, np.zeros(3))
+            content = io.BytesIO()
+            with zipfile.ZipFile(content, "w") as archive:
+                archive.writestr(zipfile.ZipInfo("w.npy", (year, 1, 1, 0, 0, 0)), held.getvalue())
+            sides.append(content.getvalue())
+        repo.track("*.npz")
+        one = changed(repo, "model.npz", *sides)
         assert flags(one) == [(Risk.PART, OTHER_BYTES)]
+
+    def test_blanks_after_the_header(self, repo: Repo) -> None:
+        before = file(weights(2))
+        size = int.from_bytes(before[:8], "little")
+        spelled = before[8 : 8 + size] + b" " * 8
+        after = len(spelled).to_bytes(8, "little") + spelled + before[8 + size :]
+        one = changed(repo, MODEL, before, after)
+        message = "part header: values are spelled in another way"
+        assert flags(one) == [(Risk.PART, message)]
 
     def test_the_same_tensors_in_another_order(self, repo: Repo) -> None:
         turned = dict(reversed(weights(2).items()))

@@ -21,12 +21,12 @@ from wtxtgit.io.view import Buffer, ByteView
 if TYPE_CHECKING:  # only for annotations: a start loads only what it needs
     from wtxtgit.containers.cursor import ListingBudget
     from wtxtgit.containers.ranges import Range
-    from wtxtgit.containers.spelling import Document
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.salvage import Salvage
     from wtxtgit.model.tensor import (
         Description,
+        Document,
         Entry,
         NamedPart,
         PlacedEntry,

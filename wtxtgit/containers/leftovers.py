@@ -21,11 +21,10 @@ from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, bloc
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
 from wtxtgit.model.array import bounded_product
-from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
+from wtxtgit.model.tensor import ITEM_BYTES, Document, ReadOptions
 
 if TYPE_CHECKING:
     from wtxtgit.containers.ranges import Range
-    from wtxtgit.containers.spelling import Document
 
 MOST = 10_000
 """At most this many parts are listed, twice as many pieces in all; what follows is one piece."""

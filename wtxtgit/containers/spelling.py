@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import TypeVar
 
 from wtxtgit.containers import json_text
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
 from wtxtgit.model.plain import equal_values
+from wtxtgit.model.tensor import Document
 
 T = TypeVar("T")
 MOST = 16 * 1024 * 1024
@@ -28,25 +27,6 @@ _INDENT = re.compile(r"\n([ \t]*)")
 _SEPARATORS = ((",", ":"), (", ", ": "), (",", ": "))
 _BLANKS = " \t\n\r"
 _ALIGNMENT = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A document: its name, its bytes, and what stands for them in the file.
-
-    `is_json` for JSON, otherwise it is MessagePack with zeros after it. `styles` are further ways
-    in which the format's writers spell a value. `is_fresh` if each save stores the same content
-    differently, such as encrypted. If it `lists` tensors, as the header of safetensors, the order
-    of its outer keys is theirs, which is compared elsewhere, and spaces align what follows.
-    """
-
-    name: str
-    raw: bytes
-    stored: ByteView
-    is_json: bool = True
-    styles: tuple[Callable[[object], bytes], ...] = ()
-    is_fresh: bool = False
-    lists: bool = False
 
 
 def within_limit(documents: Iterable[tuple[int, T]]) -> Iterator[T]:
@@ -62,6 +42,8 @@ def difference(a: Document, b: Document) -> str | None:
     """Return how two documents that are stored as other bytes differ in what says nothing."""
     if a.raw == b.raw:
         return None if a.is_fresh or b.is_fresh else "it is compressed in another way"
+    if max(len(a.raw), len(b.raw)) > MOST:
+        return None
     try:
         old, new = _value(a), _value(b)
     except FormatError:

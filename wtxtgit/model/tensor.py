@@ -157,6 +157,25 @@ class Nested:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """A document: its name, its bytes, and what stands for them in the file.
+
+    `is_json` for JSON, otherwise it is MessagePack with zeros after it. `styles` are further ways
+    in which the format's writers spell a value. `is_fresh` if each save stores the same content
+    differently, such as encrypted. If it `lists` tensors, as the header of safetensors, the order
+    of its outer keys is theirs, which is compared elsewhere, and spaces align what follows.
+    """
+
+    name: str
+    raw: bytes
+    stored: ByteView
+    is_json: bool = True
+    styles: tuple[Callable[[object], bytes], ...] = ()
+    is_fresh: bool = False
+    lists: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NamedPart:
     """A chunk, member or value of a container, by the name that its format gives it.
 

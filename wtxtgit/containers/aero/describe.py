@@ -30,12 +30,13 @@ from wtxtgit.containers.aero.read import (
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.json_text import is_text
-from wtxtgit.containers.spelling import Document, within_limit
+from wtxtgit.containers.spelling import within_limit
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import ggml
 from wtxtgit.model.tensor import (
     Description,
+    Document,
     NamedPart,
     PackedBytes,
     PartNote,

@@ -36,13 +36,14 @@ from wtxtgit.containers.fold.read import (
 from wtxtgit.containers.json_text import texts
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
-from wtxtgit.containers.spelling import Document, within_limit
+from wtxtgit.containers.spelling import within_limit
 from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import (
     Description,
+    Document,
     NamedPart,
     Nested,
     PackedBytes,

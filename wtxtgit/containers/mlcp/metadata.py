@@ -24,10 +24,10 @@ from wtxtgit.containers.mlcp.read import (
     shard_list,
 )
 from wtxtgit.containers.mlcp.write import format_json
-from wtxtgit.containers.spelling import MOST, Document
+from wtxtgit.containers.spelling import MOST
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.model.tensor import Document, ReadOptions
 
 SHARDS = "shards"
 TENSORS = "tensors"

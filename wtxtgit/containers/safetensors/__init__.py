@@ -41,4 +41,5 @@ FORMAT = Format(
     index_endings=(".safetensors.index.json",),
     derived_of_set=(("metadata", "total_size"),),
     nested=Lazy(f"{__name__}.read"),
+    documents=Lazy(f"{__name__}.read"),
 )

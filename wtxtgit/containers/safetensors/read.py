@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import ListingBudget
+from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Description, ReadOptions
+from wtxtgit.model.tensor import Description, Document, ReadOptions
 
 HEADER_ROLE = "_header"
 # Length in bytes of the longest header that the reference library reads.
@@ -79,6 +80,12 @@ def describe(container: Safetensors, options: ReadOptions) -> Description:
         tags=json_text.texts(container.header.metadata),
         untold=container.untold(),
     )
+
+
+def documents(container: Safetensors, options: ReadOptions) -> Iterator[Document]:
+    """Yield the header."""
+    stored = container.data[SAFETENSORS_LENGTH_SIZE : container.header.end]
+    yield Document("header", bytes(stored), stored, lists=True)
 
 
 def read(data: ByteView, listing: ListingBudget | None = None) -> Safetensors:
