@@ -186,7 +186,9 @@ class PlaceTests(ReadingTests):
         chunks = weights(256)
         added(store, chunks)
         done = push_payload(store, place, [text(chunks)], told)
-        assert sum(told.counts) == told.expected == done.nbytes
+        # Without the packs' indexes.
+        assert sum(told.counts) == told.expected
+        assert 0.98 * done.nbytes < told.expected < done.nbytes
         assert told.files == 0
         if self.tells_bytes:
             assert max(told.counts) < done.nbytes // 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.told import Told
 from tests.remotes.places import NEW, OLD, holds, text
 from tests.store.chunks import SIZE, added, damage, named, nbytes, weights
 from tests.store.test_kills import killed
@@ -79,6 +80,30 @@ def test_a_version_alone_brings_what_it_is_decoded_with(tmp_path: Path, own: Pat
     pushed(own, remote, text(NEW))
     fetched(other, remote, text(NEW))
     assert holds(other, NEW)
+
+
+def test_how_much_is_sent_is_known_from_the_start(
+    tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_push, "_TOGETHER", SIZE)
+    monkeypatch.setattr(payload_push, "_LEAST", SIZE)
+    other = weights(4, seed=7)
+    added(Store(own), other)
+    pushed(own, tmp_path / "there", text(OLD[:2]))
+    totals = []
+
+    class Asked(Told):
+        def __call__(self, count: int) -> None:
+            totals.append(self.expected)
+            super().__call__(count)
+
+    told = Asked()
+    texts = [text(chunks) for chunks in (OLD, NEW, other)]
+    done = push_payload(Store(own), place(tmp_path / "there"), texts, told)
+    assert len(done.packs) == 3
+    assert set(totals) == {sum(told.counts)}
+    # What is there already, or sent for another text, does not count.
+    assert 0.95 * done.nbytes < sum(told.counts) < done.nbytes
 
 
 def test_what_neither_has_is_told_and_holds_nothing_up(tmp_path: Path, own: Path) -> None:

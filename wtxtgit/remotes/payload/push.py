@@ -9,13 +9,13 @@ are small: of one in which little is still needed, little else comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused
 from wtxtgit.io.files import failures
-from wtxtgit.io.progress import Portion, Progress, finish_file
+from wtxtgit.io.progress import Portion, Progress
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.remotes.payload.detached_texts import DetachedText
@@ -44,13 +44,13 @@ _TOGETHER = 128 * 1024 * 1024
 def push_payload(
     store: Store,
     place: PackPlace,
-    texts: Iterable[DetachedText],
+    texts: Sequence[DetachedText],
     progress: Progress | None = None,
     *,
     dry_run: bool = False,
     check: bool = False,
 ) -> PayloadPushed:
-    """Send all chunks of texts to a remote; `progress` gets counts of bytes that were sent.
+    """Send all chunks of texts to a remote; `progress` gets counts of the bytes that are sent.
 
     With `check` all packs at the remote are read: chunks that are only in damaged ones are sent
     again, and these packs are removed once nothing is missing; `progress` gets counts of these
@@ -70,13 +70,10 @@ def push_payload(
                 # Lost packs are no reason to leave anything out.
                 remote.find_lost()
                 damaged = remote.find_damaged(progress) if check else {}
-                sender = _Sender(store, remote, folder, progress, damaged, dry_run=dry_run)
+                sender = _Sender(store, remote, folder, texts, progress, damaged, dry_run=dry_run)
                 until.callback(sender.close)
-            sender.begin_text(text.nbytes)
-            missing = sum(not sender.send(name, MAX_DEPTH) for name in dict.fromkeys(text.chunks))
-            if missing:
+            if missing := sender.send(text):
                 lacking.append(LackingPayload(text.path, missing))
-            sender.end_text()
         if sender is not None:
             sender.end()
             if not lacking:
@@ -94,6 +91,50 @@ def push_payload(
     )
 
 
+class _Choice:
+    """Chooses which copies of chunks have to be sent.
+
+    `is_whole` tells whether a copy in a pack of a folder is; `add` takes each that is chosen.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[PackFolder],
+        remote: RemotePacks,
+        is_whole: Callable[[PackFolder, ChunkPack, ChunkEntry], bool],
+        add: Callable[[ChunkPack, ChunkEntry], None],
+    ) -> None:
+        self._folders = folders
+        self._remote = remote
+        self._is_whole = is_whole
+        self._add = add
+        self._depths: dict[bytes, int] = {}
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._depths
+
+    def take(self, name: bytes, most_depth: int = MAX_DEPTH) -> bool:
+        """Choose copies so that the remote can decode a chunk, through at most `most_depth` others.
+
+        Returns False if that is impossible.
+        """
+        if self._depths.get(name, MAX_DEPTH + 1) <= most_depth:
+            return True
+        if self._remote.copies(name, most_depth):
+            return True
+        for folder in self._folders:
+            for pack, entry in folder.copies(name):
+                if entry.depth > most_depth or not self._is_whole(folder, pack, entry):
+                    continue
+                if all(self.take(base, entry.depth - 1) for base in entry.bases):
+                    self._add(pack, entry)
+                    self._depths[name] = entry.depth
+                    return True
+        # The file `index` of a store may be wrong, and lack the chunk.
+        is_more = [folder.prove() for folder in self._folders]
+        return any(is_more) and self.take(name, most_depth)
+
+
 class _Sender:
     """Sends chunks, in packs that are made in a folder."""
 
@@ -102,6 +143,7 @@ class _Sender:
         store: Store,
         remote: RemotePacks,
         folder: Path,
+        texts: Iterable[DetachedText],
         progress: Progress | None,
         damaged: Mapping[str, str],
         *,
@@ -112,12 +154,14 @@ class _Sender:
         self._making = PackFolder(folder, is_own=False)
         with failures(folder, missing=EnvironmentFailure):
             self._making.make()
-        self._progress = progress
         self._dry_run = dry_run
         self._held = DecodedBases()
         self._new: NewPack | None = None
         self._ready: list[OutgoingPack] = []
-        self._depths: dict[bytes, int] = {}
+        self._choice = _Choice(self._folders, remote, self._is_whole, self._add)
+        self._told = (
+            None if progress is None or dry_run else Portion(progress, self._foreseen(texts))
+        )
         self._text_size = 0
         self._sent = ("", 0)
         self._gives_parts: bool | None = True if dry_run else remote.place.gives_parts()
@@ -130,31 +174,14 @@ class _Sender:
         if self._new is not None:
             self._new.close()
 
-    def send(self, name: bytes, most_depth: int) -> bool:
-        """Send a chunk, decoded through at most `most_depth` others.
+    def send(self, text: DetachedText) -> int:
+        """Send the chunks of a text; returns how many of them are neither here nor there."""
+        self._text_size = text.nbytes
+        lacking = sum(not self._choice.take(name) for name in dict.fromkeys(text.chunks))
+        self._end_text()
+        return lacking
 
-        Returns False if that is impossible.
-        """
-        if self._depths.get(name, MAX_DEPTH + 1) <= most_depth:
-            return True
-        if self._remote.copies(name, most_depth):
-            return True
-        for folder in self._folders:
-            for pack, entry in folder.copies(name):
-                if entry.depth > most_depth or not self._is_whole(folder, pack, entry):
-                    continue
-                if all(self.send(base, entry.depth - 1) for base in entry.bases):
-                    self._add(pack, entry)
-                    return True
-        # The file `index` of a store may be wrong, and lack the chunk.
-        is_more = [folder.prove() for folder in self._folders]
-        return any(is_more) and self.send(name, most_depth)
-
-    def begin_text(self, nbytes: int) -> None:
-        """Note that chunks of a text follow whose payload has `nbytes`."""
-        self._text_size = nbytes
-
-    def end_text(self) -> None:
+    def _end_text(self) -> None:
         """End the pack after a text, if the pack is large enough."""
         enough = min(_ENOUGH, max(_LEAST, self._text_size // _LITTLE))
         if self._new is not None and self._new.nbytes >= enough:
@@ -168,14 +195,13 @@ class _Sender:
             return
         # A damaged pack with the same name is replaced.
         self._remove({pack.name for pack in ready} & self.damaged.keys())
-        sent = Portion(self._progress, sum(pack.size for pack in ready), len(ready))
+        sent = Portion(self._told, sum(pack.size for pack in ready))
         self._remote.place.put(ready, sent)
         sent.finish()
         for pack in ready:
             self.packs.append(pack.name)
             self.nbytes += pack.size
             self._sent = (pack.name, pack.size)
-            finish_file(self._progress)
             pack.path.unlink()
 
     def _end_pack(self) -> None:
@@ -192,6 +218,20 @@ class _Sender:
             new.close()
         if sum(pack.size for pack in self._ready) >= _TOGETHER:
             self.end()
+
+    def _foreseen(self, texts: Iterable[DetachedText]) -> int:
+        """Return the bytes of what will be sent of texts, without their packs' indexes."""
+        total = 0
+
+        def count(_: ChunkPack, entry: ChunkEntry) -> None:
+            nonlocal total
+            total += entry.length
+
+        choice = _Choice(self._folders, self._remote, lambda *_: True, count)
+        for text in texts:
+            for name in dict.fromkeys(text.chunks):
+                choice.take(name)
+        return total
 
     def remove_damaged(self) -> None:
         """Remove the damaged packs, whose chunks are all in others now."""
@@ -217,13 +257,12 @@ class _Sender:
 
     def _add(self, pack: ChunkPack, entry: ChunkEntry) -> None:
         # A pack holds one copy of a chunk.
-        is_there = self._new is not None and entry.name in self._depths
+        is_there = self._new is not None and entry.name in self._choice
         if self._new is not None and (is_there or not self._has_room(self._new, entry.length)):
             self._end_pack()
         if self._new is None:
             self._new = NewPack(self._making)
         self._new.add_as_it_is(entry, pieces(pack.encoded(entry)))
-        self._depths[entry.name] = entry.depth
         self.chunks += 1
 
     def _has_room(self, pack: NewPack, nbytes: int) -> bool:
