@@ -186,7 +186,7 @@ def test_killed_around_the_push(target: Git, bare: Repo, repo: Repo, when: str) 
         if when == "before the push":
             RemoteBranch.push = die  # type: ignore[method-assign]
         else:
-            RemoteBranch._remember = die  # type: ignore[assignment,method-assign]
+            RemoteBranch._set_local_ref = die  # type: ignore[assignment,method-assign]
         target.put([file("b"), file("c")])
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
