@@ -199,6 +199,8 @@ def test_distributed_checkpoints(sharded: Repo) -> None:
     assert found.keys() == {"ranks/.metadata", "ranks/__0_0.distcp"}
     changed_names = {k for k, v in statuses(found["ranks/.metadata"]).items() if v != "same"}
     assert changed_names == {"rows"}
+    # A file of several archives is no archive with hidden bytes in front.
+    assert found["ranks/__0_0.distcp"].flags == ()
 
 
 def test_a_distributed_shard_without_its_index(sharded: Repo) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # a diff of two files does without all that reads texts
 _READ_TIMES = 4
 """Limit of a file's tensors, in multiples of its size: in a hostile one each may span all of it."""
 _LEAST_READ = 64 * 1024 * 1024
+REST = "rest"
+"""Where in the metadata there is what else somebody may have changed in a file."""
 KEY_OPENS = "--key F decrypts them"
 """How messages tell users of the command line to decrypt parts."""
 NATIVE = "wtxt"
@@ -375,6 +377,8 @@ def metadata_of(
         metadata["values"] = description.values()
     if inner:
         metadata["in chunks"] = inner
+    if description.rest is not None:
+        metadata[REST] = dict(description.rest())
     return metadata
 
 

@@ -16,12 +16,13 @@ from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
+from wtxtgit.checkpoint.contents import REST, Checkpoint, Shared, Side, open_checkpoint, refuse_part
 from wtxtgit.comparison.parts import file_of, looks_like, part_changes, rest_of
-from wtxtgit.errors import FormatError, clipped, counted
+from wtxtgit.containers import any_format, registry
+from wtxtgit.errors import FormatError, InputError, clipped, counted
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.plain import equal_values, pointer_part
-from wtxtgit.model.tensor import Key, PackedBytes, ReadOptions, Tensor, keys_of
+from wtxtgit.model.tensor import OF_ITEMS, Key, PackedBytes, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
     ByteChange,
     DiffReport,
@@ -70,8 +71,8 @@ _SAMPLE = 64
 """Bytes at three places of a tensor by which others are ruled out before it is compared."""
 _MOST_ALIKE = 4
 """With at most this many tensors that are alike there another one is compared."""
-_REST = "rest"
-"""Where in the metadata there is what else somebody may have changed in a file."""
+_FILES = "files"
+"""Where in the metadata of a set those of its files are."""
 _UNMEASURED = "how much the values changed is not known"
 _ABSENT = object()
 
@@ -258,6 +259,47 @@ def _parts(
     for change in part_changes(before, after, options):
         alike = None if after is None else looks_like(file_of(after[0]), change)
         yield replace(change, looks_like=alike)
+
+
+def with_members(
+    report: DiffReport,
+    sides: tuple[Side, Side],
+    options: ReadOptions,
+    pages: Pages,
+    threads: int | None,
+) -> DiffReport:
+    """Add what differs besides tensors in files that both sides have, if they are sets.
+
+    The set's own comparison has its tensors. Raises what `compare` does.
+    """
+    if report.a_format != report.b_format or report.a_format not in registry.set_names():
+        return report
+    of_before, of_after = (any_format.members(side.data, side.open_member) for side in sides)
+    there = frozenset(of_before)
+    metadata, parts = list(report.metadata), list(report.parts)
+    # The set has the metadata of some of its files.
+    told = [(one.path, one.before, one.after) for one in metadata]
+    for name in of_after:
+        if name not in there:
+            continue
+        # Of files that can't be read alone the set tells all.
+        with suppress(InputError):
+            refuse_part(name)
+            before, after = (Side(name, side.open_member(name), _none, None) for side in sides)
+            one = compare(before, after, options, pages, threads, only=lambda _: False).report
+            where = f"/{_FILES}/{pointer_part(clipped(name, MAX_VALUE))}"
+            metadata += [
+                replace(each, path=where + each.path)
+                for each in one.metadata
+                if (each.path, each.before, each.after) not in told
+            ]
+            parts += [replace(each, file=name) for each in one.parts]
+    metadata.sort(key=lambda each: not each.matters)
+    return replace(report, metadata=tuple(metadata[:MAX_CHANGES]), parts=tuple(parts[:MAX_CHANGES]))
+
+
+def _none(path: str) -> ByteView:
+    raise InputError(f"{path} is not opened")
 
 
 def form_note(before: ByteView, after: ByteView) -> str | None:
@@ -652,8 +694,10 @@ def _metadata(
     notes = []
     before, after = a[1], b[1]
     if before.format == after.format:
+        rests = [_rest(side, one, options) for side, one in (a, b)]
+        _leave_shared(*rests)
         old, new = (
-            one.metadata | {_REST: rest_of(side, one.metadata, options)} for side, one in (a, b)
+            one.metadata | {REST: rest} for one, rest in zip((before, after), rests, strict=True)
         )
     else:
         # Different formats name the same thing differently.
@@ -663,6 +707,21 @@ def _metadata(
     if not is_all:
         notes.append(f"more than {len(changed)} metadata changes, the rest are left out")
     return changed, iter(notes)
+
+
+def _rest(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> dict[str, object]:
+    told = checkpoint.metadata.get(REST)
+    return rest_of(side, checkpoint.metadata, options) | (told if isinstance(told, dict) else {})
+
+
+def _leave_shared(*rests: dict[str, object]) -> None:
+    """Leave of what is told of single items only those on both sides: others are new or gone."""
+    of_items = [one if isinstance(one := rest.get(OF_ITEMS), dict) else {} for rest in rests]
+    for rest, kinds, others in zip(rests, of_items, of_items[::-1], strict=True):
+        rest[OF_ITEMS] = {
+            kind: {name: one for name, one in named.items() if name in others.get(kind, {})}
+            for kind, named in kinds.items()
+        }
 
 
 def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange], bool]:

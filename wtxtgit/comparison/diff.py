@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side, to_read
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
-from wtxtgit.comparison.compare import compare, distributions_of
+from wtxtgit.comparison.compare import compare, distributions_of, with_members
+from wtxtgit.containers.format import SetFolder
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import ByteView, Pages
@@ -105,7 +106,7 @@ def _compared(
             open_side(
                 name,
                 data,
-                members(name, threads=threads),
+                _opened_once(members(name, threads=threads)),
                 pages,
                 threads,
                 until,
@@ -118,7 +119,13 @@ def _compared(
         counted = {}
         if with_distributions:
             counted = dict(distributions_of(compared, pages, threads))
-        return compared.report, counted
+        report = with_members(compared.report, (before, after), options, pages, threads)
+        return report, counted
+
+
+def _opened_once(folder: SetFolder) -> SetFolder:
+    """Return a folder whose files stay open: those of a set are looked at again."""
+    return SetFolder(cache(folder.open), folder.index, folder.elsewhere)
 
 
 def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from wtxtgit.checkpoint.contents import Checkpoint, Side
 from wtxtgit.containers.leftovers import Leftover, Leftovers, leftovers
-from wtxtgit.containers.registry import detected
+from wtxtgit.containers.registry import detected, stored_whole
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, same_bytes
 from wtxtgit.model.tensor import Key, ReadOptions, keys_of
@@ -121,12 +121,8 @@ def rest_of(side: Side, told: object, options: ReadOptions) -> dict[str, object]
     It is what a merge leaves as it is: `docs/merge.md`. Left out are bytes of no part, which
     `part_changes` compares, and what stands in the metadata that are `told`.
     """
-    data = file_of(side)
-    known = detected(data)
-    if known is None or known.rest is None:
-        return {}
     try:
-        rest = known.rest().rest(known.read().read(data), options)
+        rest = _rest(file_of(side), options)
     except FormatError:
         return {}
     return {
@@ -134,6 +130,16 @@ def rest_of(side: Side, told: object, options: ReadOptions) -> dict[str, object]
         for name, value in rest.items()
         if name != _GAPS and not _has(told, name.split("/")[1:])
     }
+
+
+def _rest(data: ByteView, options: ReadOptions) -> dict[str, object]:
+    known = detected(data)
+    if known is not None:
+        return {} if known.rest is None else known.rest().rest(known.read().read(data), options)
+    known = stored_whole(data)
+    if known is None or known.whole is None or known.rest_whole is None:
+        return {}
+    return known.rest_whole().rest(known.whole().read(data), options)
 
 
 def _has(value: object, keys: list[str]) -> bool:

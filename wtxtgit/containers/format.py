@@ -507,6 +507,7 @@ class Format(NamedTuple):
 
     whole: Lazy[WholeFiles] | None = None
     reseal_whole: Lazy[Resealer] | None = None
+    rest_whole: Lazy[RestReader] | None = None
     whole_magic: bytes = b""
     """The start that all its files that are stored whole have in common, perhaps with others."""
 

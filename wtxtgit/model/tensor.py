@@ -16,6 +16,8 @@ from wtxtgit.io.view import Buffer, ByteView, mapped
 Key = tuple[str, int]
 """The name of a tensor or entry, and how many with this name precede it in its file."""
 
+OF_ITEMS = "of items"
+"""The key of what the rest of a description says of single tensors or values."""
 MAX_CHUNK = 1024**3
 """The most bytes of a chunk, stored or decoded, unless the user sets another limit."""
 
@@ -216,7 +218,9 @@ class Description:
     that takes more than tags. `imports` are the names that Python's pickle would import, and may
     call, when the file is loaded, without those that torch itself allows. `empty` are the names of
     chunks that are files of tensors and list none. `values` returns further values that the file
-    holds, as plain data of limited size.
+    holds, as plain data of limited size. `rest` returns, by name, what else somebody may have
+    changed that neither tensors nor metadata tell; for comparisons. What stands there under
+    OF_ITEMS, by kind and name, is of tensors or values that are listed elsewhere.
     """
 
     format: str
@@ -232,6 +236,7 @@ class Description:
     imports: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
     values: Callable[[], object] | None = None
+    rest: Callable[[], Mapping[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

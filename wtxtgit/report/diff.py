@@ -470,7 +470,8 @@ class PartChange(JsonObject):
     sizes in bytes, None for none. `form` says in words how a part whose values are compared as
     metadata is written differently. Of bytes that belong to no part `looks_like` is the format with
     whose magic they start, `zeros` says that all of them are 0, and `within` is the chunk with the
-    file that they are in, if that is not the whole file.
+    file that they are in, if that is not the whole file. In a set, `file` is the one that all of
+    this is in.
 
     Without name and offset it is about many parts at once, with a count: of members of a zip that
     are `recompressed`; of tensors or parts that are `reordered` but otherwise unchanged; of tensors
@@ -481,7 +482,7 @@ class PartChange(JsonObject):
 
     KEYS = (
         "name change=status offset within? before after looks_like? zeros=are_zeros? "
-        "recompressed? reordered? moved? oversized? form?"
+        "recompressed? reordered? moved? oversized? form? file?"
     )
 
     name: str | None
@@ -497,10 +498,15 @@ class PartChange(JsonObject):
     oversized: int | None = None
     form: str | None = None
     within: str | None = None
+    file: str | None = None
 
     @property
     def message(self) -> str:
         """What became of the part, in words."""
+        return self._told if self.file is None else f"{self.file}: {self._told}"
+
+    @property
+    def _told(self) -> str:
         if self.form is not None:
             return f"part {self.name}: {self.form}"
         if self.name is not None:

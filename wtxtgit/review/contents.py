@@ -146,7 +146,7 @@ class BranchReader:
                     whole = clipped(os.fsdecode(changed.part_of), MAX_NAME)
                     comparison = Comparison(
                         reason=f"a part of {whole}, which is compared as one",
-                        flags=tuple(self._beside_tensors(sides, pages)),
+                        flags=tuple(self._beside_tensors(os.fsdecode(changed.path), sides, pages)),
                     )
             except LacksPayload as error:
                 comparison = _unread(Risk.UNREAD, f"{error.message}; {self._fetching(changed)}")
@@ -183,7 +183,7 @@ class BranchReader:
         report = self._named(changed, compared.report)
         return self._told(compared, report, (before, after), pages)
 
-    def _beside_tensors(self, sides: dict[str, Side], pages: Pages) -> Iterator[Flag]:
+    def _beside_tensors(self, path: str, sides: dict[str, Side], pages: Pages) -> Iterator[Flag]:
         """Yield flags for what no tensor holds in a part of a set.
 
         The set's own comparison has its tensors. Raises CheckError.
@@ -191,8 +191,9 @@ class BranchReader:
         if len(sides) < 2:
             return
         before, after = sides[_BASE], sides[_HEAD]
-        # Parts that can't be read alone have nothing beside what their set tells of.
+        # Of parts that can't be read alone their set tells all.
         with suppress(InputError):
+            refuse_part(path)
             compared = compare.compare(
                 before, after, self.options, pages, self.threads, only=lambda _: False
             )

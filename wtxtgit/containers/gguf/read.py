@@ -11,7 +11,7 @@ types: https://github.com/ggml-org/ggml/blob/master/include/ggml.h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -28,7 +28,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.model.ggml import PREFIX, TYPES, GgmlType, unknown
-from wtxtgit.model.tensor import Description, ReadOptions, Tensor
+from wtxtgit.model.tensor import OF_ITEMS, Description, ReadOptions, Tensor
 
 # The most key-value pairs of a file ("Limits"): each becomes an object in memory.
 MAX_ENTRIES = MAX_TENSORS
@@ -59,6 +59,8 @@ NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
 }
 TYPE_SIZE = 4
 COUNT_SIZE = 8
+_REPLACEMENT = "\ufffd"
+"""Stands for bytes that are not UTF-8."""
 # Bytes of strings that are mapped together: mapping each string of a vocabulary separately would
 # take longer than reading it.
 STRINGS_STEP = 1 << 16
@@ -306,7 +308,39 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
         tags=tags,
         untold=tuple(key for key in values if key not in tags),
         own=None if container.byteorder == "big" else partial(own_values, container),
+        rest=partial(_rest, container, values),
     )
+
+
+def _rest(container: Gguf, values: Mapping[str, object]) -> dict[str, object]:
+    """Return what `values`, which have the last one of each key, do not tell.
+
+    These are types, earlier values of repeated keys, and hashes of values with texts that are not
+    UTF-8.
+    """
+    types: dict[str, object] = {}
+    repeated: dict[str, list[object]] = {}
+    hashes: dict[str, str] = {}
+    last = {entry.key: entry for entry in container.entries}
+    for entry in container.entries:
+        cursor = container.cursor(entry.start)
+        if entry is not last[entry.key]:
+            repeated.setdefault(entry.key, []).append(decode(cursor, entry.value_type))
+            continue
+        types[entry.key] = _type_of(cursor, entry.value_type)
+        if _REPLACEMENT in str(values[entry.key]):
+            end = container.cursor(entry.start)
+            skip(end, entry.value_type)
+            raw = container.data[entry.start : end.pos]
+            hashes[entry.key] = hashed(sha256(), pieces(raw)).hexdigest()
+    told = {OF_ITEMS: {"types": types}, "repeated keys": repeated, "not UTF-8": hashes}
+    return {name: one for name, one in told.items() if one}
+
+
+def _type_of(cursor: Cursor, value_type: int) -> str:
+    if value_type != ARRAY:
+        return NAMES[value_type]
+    return f"array of {NAMES[read_array_head(cursor)[0]]}"
 
 
 def _listed(container: Gguf, info: Info) -> Tensor:

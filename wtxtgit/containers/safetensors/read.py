@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from wtxtgit.containers import json_text, ranges, tensor_header
@@ -79,7 +80,14 @@ def describe(container: Safetensors, options: ReadOptions) -> Description:
         {METADATA_KEY: container.header.metadata},
         tags=json_text.texts(container.header.metadata),
         untold=container.untold(),
+        rest=partial(_rest, container),
     )
+
+
+def _rest(container: Safetensors) -> dict[str, object]:
+    """Return further keys of tensors, if there are any."""
+    further = container.header.further
+    return {"further keys": dict(further)} if further else {}
 
 
 def documents(container: Safetensors, options: ReadOptions) -> Iterator[Document]:

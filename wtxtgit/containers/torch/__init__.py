@@ -36,6 +36,7 @@ FORMAT = Format(
     repack=Lazy(f"{__name__}.zip_layout"),
     whole=Lazy(f"{__name__}.legacy"),
     reseal_whole=Lazy(f"{__name__}.legacy_reseal"),
+    rest_whole=Lazy(f"{__name__}.legacy_rest"),
     whole_magic=PICKLE_MAGIC,
     set_name="torch-distributed",
     read_set=Lazy(f"{__name__}.distributed"),

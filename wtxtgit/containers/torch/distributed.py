@@ -10,9 +10,11 @@ of torch 2.13.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
+from itertools import islice
 
 from wtxtgit.containers import tensor_header
 from wtxtgit.containers.budget import DecodedParts
@@ -21,10 +23,11 @@ from wtxtgit.containers.format import FileSet, OpenMember, opened_member
 from wtxtgit.containers.intervals import gaps, overlaps
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.tensor_chunks import Chunk, ChunkBox, ChunkedTensor, flaw, mismatch
+from wtxtgit.containers.torch import PICKLE, distributed_metadata, reseal
 from wtxtgit.containers.torch import check as archive_check
-from wtxtgit.containers.torch import distributed_metadata
 from wtxtgit.containers.torch import read as archive_read
 from wtxtgit.containers.torch.distributed_metadata import (
+    FIELD,
     DistributedMetadata,
     Place,
     SavedItem,
@@ -35,7 +38,7 @@ from wtxtgit.containers.torch.views import ELEMENTS, PACKED, SIZES
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
-from wtxtgit.model.tensor import Description, ReadOptions, Tensor
+from wtxtgit.model.tensor import OF_ITEMS, Description, ReadOptions, Tensor
 
 FORMAT = "torch-distributed"
 # How many files stay open: each may have a chunk of a tensor, and opening a blob inflates it.
@@ -198,7 +201,20 @@ class DistributedCheckpoint(FileSet):
             untold=tuple(untold),
             size=size,
             unlisted=tuple(beside),
+            rest=partial(self._rest, files, options),
         )
+
+    def _rest(self, files: _OpenFiles, options: ReadOptions) -> dict[str, object]:
+        """Return what else the metadata say, and what archives hold besides what is saved."""
+        archives: dict[str, object] = {}
+        for place in islice(self.metadata.items, MAX_VALUES):
+            # Why an item can't be read is reported elsewhere.
+            with suppress(FormatError):
+                file = files.file(place)
+                if file.at(place).header is None:
+                    archives[_shown(place)] = _beside(file.archive(place), options, place)
+        of_items = {**self.metadata.of_items, "archives": archives}
+        return {FIELD: self.metadata.others, OF_ITEMS: of_items}
 
     def _tensor(self, name: str, chunks: Sequence[Chunk] = ()) -> ChunkedTensor:
         saved = self.metadata.tensors[name]
@@ -351,6 +367,17 @@ def read(data: ByteView, open_member: OpenMember) -> DistributedCheckpoint:
     Raises FormatError, of kind "pickle" if a pickle would have to be run.
     """
     return DistributedCheckpoint(distributed_metadata.read(data), open_member)
+
+
+def _beside(archive: archive_read.Torch, options: ReadOptions, place: Place) -> dict[str, object]:
+    """Return hashes of what an archive holds besides the one value that is saved in it.
+
+    Of a value `describe` tells, of a tensor the pickle says more than its items.
+    """
+    found = reseal.values(archive, options) | reseal.rest(archive, options)
+    if place[1] is None:
+        found.pop(PICKLE, None)
+    return found
 
 
 def _check_archive(

@@ -21,6 +21,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tensor_chunks import ChunkBox
 from wtxtgit.containers.torch import pickle_read
 from wtxtgit.containers.torch.pickle_read import CallResult, Dict, Global, List
+from wtxtgit.containers.torch.values import plain
 from wtxtgit.containers.torch.views import SIZES, dtype_name, is_size, sizes
 from wtxtgit.errors import PICKLE
 from wtxtgit.io.view import ByteView
@@ -64,6 +65,10 @@ _KNOWN = {(module, name) for module, names in _CLASSES.items() for name in names
 # many times.
 _MOST_ATTRIBUTES = 16
 _MOST_TRANSFORMS = 8
+_PLAN = "planner_data"
+_READ = {"state_dict_metadata", "storage_data", "version"}
+_SET_ANEW = {"checkpoint_id", "save_id", "load_id"}
+"""Attributes of StorageMeta that each save sets."""
 
 Place = tuple[str, tuple[int, ...] | None]
 """The name of a tensor or value; for a tensor's chunk also the index of its first item."""
@@ -97,12 +102,18 @@ class SavedItem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistributedMetadata:
-    """The content of `.metadata`: tensors by name, names of other values, and all their places."""
+    """The content of `.metadata`: tensors by name, names of other values, and all their places.
+
+    `others` is what else it says, as plain data, without what each save sets anew; `of_items` what
+    it says of tensors and values, by kind and name.
+    """
 
     tensors: Mapping[str, SavedTensor]
     values: Sequence[str]
     items: Mapping[Place, SavedItem]
     version: str | None
+    others: Mapping[str, object]
+    of_items: Mapping[str, Mapping[str, object]]
 
     def places(self) -> Iterator[Place]:
         """Yield everything that has to be saved somewhere, in the order of the metadata."""
@@ -148,6 +159,7 @@ class _MetadataReader:
 
     def __init__(self) -> None:
         self._left = MAX_TENSORS
+        self._properties: dict[str, object] = {}
 
     def read(self, root: object) -> DistributedMetadata:
         own = _attributes(root, METADATA, "Metadata")
@@ -174,7 +186,15 @@ class _MetadataReader:
         version = own.get("version")
         if version is not None and not (isinstance(version, str) and json_text.is_text(version)):
             _refuse("has a version that is not a string")
-        return DistributedMetadata(tensors, values, items, version)
+        others = {key: plain(held) for key, held in own.items() if key not in _READ}
+        of_items: dict[str, Mapping[str, object]] = {"properties": self._properties}
+        planned = others.get(_PLAN)
+        if isinstance(planned, dict):
+            # By default the path of each tensor and value in the state that was saved.
+            known = {*tensors, *values}
+            of_items[_PLAN] = {name: one for name, one in planned.items() if name in known}
+            others[_PLAN] = {name: one for name, one in planned.items() if name not in known}
+        return DistributedMetadata(tensors, values, items, version, _kept(others), of_items)
 
     def _count(self, more: int) -> None:
         self._left -= more
@@ -195,6 +215,9 @@ class _MetadataReader:
             own.get("size"),
             own.get("chunks"),
         )
+        # The dtype is the first of them.
+        state = _state(own.get("properties"))
+        self._properties[name] = plain(state[1:]) if isinstance(state, tuple) else None
         held = sizes(shape)
         if held is None or not isinstance(chunks, List):
             _refuse(f"has tensor {quoted(name)} without sizes or chunks")
@@ -239,6 +262,15 @@ class _MetadataReader:
         if not is_size(start) or not is_size(length):
             _refuse(f"has an invalid offset or length in {quoted(path)}")
         return SavedItem(path, start, length, _transforms(own.get("transform_descriptors")))
+
+
+def _kept(value: object) -> dict[str, object]:
+    """Return a dictionary of plain data without what each save sets anew, at all levels."""
+    return {
+        key: _kept(held) if isinstance(held, dict) else held
+        for key, held in (value.items() if isinstance(value, dict) else ())
+        if key not in _SET_ANEW
+    }
 
 
 def _transforms(value: object) -> tuple[str, ...]:

@@ -58,6 +58,12 @@ def values_of(pickle: Pickle, start: int, tags: Iterable[str]) -> object:
     return {} if found is _NOTHING else found
 
 
+def plain(value: object) -> object:
+    """Return a value of a pickle as `values_of` shows it; None for one that holds tensors alone."""
+    found = _PlainWalk(0).of(value, 0)
+    return None if found is _NOTHING else found
+
+
 def plain_value(pickle: Pickle) -> object:
     """Return the value as plain data that JSON has; OTHER if it is anything else, or long."""
     try:
