@@ -164,7 +164,8 @@ class Container(Protocol):
     For comparisons (`leftovers`) it may also have `spans`, all bytes that mean something, where
     ranges are too coarse; `alignment`, to whose multiples zeros are padding, with `pads_end` if
     also at the end of the file; `untold_parts`, roles of parts that nothing else tells of;
-    `orders` of its parts besides that of its ranges; and `homes`, the shards that tensors are in.
+    `orders` of its parts besides that of its ranges; `homes`, the shards that tensors are in; and
+    `part_digests` of parts most of which is compared otherwise.
     """
 
     def ranges(self) -> Iterable[Range]:

@@ -102,14 +102,18 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
     directory = getattr(container, "directory", None)
     members = directory.members if isinstance(directory, Directory) else ()
     compressed = {(one.start, one.end, one.name): one for one in members if not one.stored}
-    as_tensors = frozenset(cast(ZipContainer, container).packed_members()) if compressed else ()
+    as_tensors = frozenset(cast(ZipContainer, container).told_members()) if members else ()
+    digests = {start: one for start, *one in getattr(container, "part_digests", tuple)()}
     found: list[Leftover] = []
     left = _MOST_INFLATED
     parts = (place for place in _parts(known, container) if place[2] not in as_tensors)
     for place in islice(parts, MOST):
         part = None
         member = compressed.get(place)
-        if member is not None and member.size <= left:
+        if place[0] in digests:
+            size, digest = digests[place[0]]
+            part = Leftover(place[2], place[0], size, digest)
+        elif member is not None and member.size <= left:
             left -= member.size
             part = _inflated(data, member)
         found.append(part or _leftover(data, *place))

@@ -193,8 +193,8 @@ class ZipContainer(Protocol):
     def directory(self) -> Directory:
         """Its members."""
 
-    def packed_members(self) -> Iterator[str]:
-        """Yield the names of compressed members that are listed as tensors."""
+    def told_members(self) -> Iterator[str]:
+        """Yield the names of members, besides those that are cut, whose bytes are in tensors."""
 
 
 def named_parts(container: ZipContainer, options: ReadOptions) -> Iterator[NamedPart]:

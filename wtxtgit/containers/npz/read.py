@@ -46,7 +46,7 @@ class Npz:
                 yield ranges.tensor(stored)
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
-    def packed_members(self) -> Iterator[str]:
+    def told_members(self) -> Iterator[str]:
         """Yield the names of compressed members that are listed as tensors."""
         for member in self.directory.members:
             if not member.stored and member.name.endswith(NPY_SUFFIX):

@@ -228,13 +228,8 @@ def _has_all_of_its_storage(container: Torch | Legacy, found: View) -> bool:
     held = None if storage is None else container.storages.get(storage.key)
     if storage is None or held is None or found.dtype not in SIZES or found.offset != 0:
         return False
-    step = 1
-    for stride, size in sorted(zip(found.strides, found.shape, strict=True)):
-        if size > 1 and stride != step:
-            return False
-        step *= size if size > 1 else 1
     nbytes = found.numel * found.item
-    return nbytes == held.size == storage.nbytes
+    return found.is_dense and nbytes == held.size == storage.nbytes
 
 
 def _find_versions(found: PickledItems, name: str, value: Mapped, met: Mapping[int, int]) -> None:

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wtxtgit.containers import npy_header, ranges, zip_read
+from wtxtgit.containers import intervals, npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget, fail
+from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Pickle
 from wtxtgit.containers.torch.safe_globals import imports_of
-from wtxtgit.containers.torch.values import values_of
+from wtxtgit.containers.torch.values import tells_all, values_of
 from wtxtgit.containers.torch.views import (
     ELEMENTS,
     NO_STORAGE,
@@ -31,7 +32,7 @@ from wtxtgit.containers.torch.views import (
 )
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 STORAGE = "data/"
@@ -131,12 +132,24 @@ class Torch:
         most = max(options.max_chunk, member.end - member.start)
         return zip_read.blocks(self.data, member, most)
 
-    def packed_members(self) -> Iterator[str]:
-        """Yield the names of compressed members that a tensor covers."""
+    def told_members(self) -> Iterator[str]:
+        """Yield the names of storages all of whose bytes are in tensors."""
+        spans: dict[str, list[Span]] = {}
         for _, view in self.listing.tensors:
-            member = None if view.storage is None else self.storages.get(view.storage.key)
-            if member is not None and not member.stored and covers(view, member.size):
+            if view.storage is not None and view.dtype not in PACKED and view.is_dense:
+                spans.setdefault(view.storage.key, []).append(view.span())
+        for key, member in self.storages.items():
+            if key in spans and not intervals.gaps(spans[key], member.size):
                 yield member.name
+
+    def part_digests(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield start, size and digest of parts of which only something is not told elsewhere."""
+        from wtxtgit.containers.torch.pickle_shape import shape_of  # only comparisons need it
+
+        member = self.pickle_member
+        shape = shape_of(mapped(zip_read.content(self.data, member, MAX_JSON)))
+        if shape is not None and tells_all(self.pickle, member.start):
+            yield member.start, member.size, shape
 
     def _covering(self) -> dict[int, tuple[str, View]]:
         """Return, by id, the stored members that exactly one tensor covers, with that tensor.

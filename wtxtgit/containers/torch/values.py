@@ -64,6 +64,13 @@ def plain(value: object) -> object:
     return None if found is _NOTHING else found
 
 
+def tells_all(pickle: Pickle, start: int) -> bool:
+    """Whether `values_of` leaves out nothing for its limits."""
+    walk = _PlainWalk(start)
+    walk.of(pickle.root, 0)
+    return not walk.is_cut
+
+
 def plain_value(pickle: Pickle) -> object:
     """Return the value as plain data that JSON has; OTHER if it is anything else, or long."""
     try:
@@ -76,6 +83,7 @@ class _PlainWalk:
     def __init__(self, start: int) -> None:
         self.start = start
         self.left = MOST_STEPS
+        self.is_cut = False
         self.above: set[int] = set()
         self.hashed: dict[int, object] = {}
 
@@ -85,6 +93,7 @@ class _PlainWalk:
         if not isinstance(value, tuple | List | Set | Dict | CallResult):
             return self._leaf(value)
         if self.left < 0 or level > MOST_LEVELS or id(value) in self.above:
+            self.is_cut = True
             return CUT
         self.above.add(id(value))
         try:
@@ -99,6 +108,7 @@ class _PlainWalk:
         count = 0
         for part, child in children_of(value, is_tensor):
             if self.left < 0:
+                self.is_cut = True
                 found[CUT] = CUT
                 break
             plain = self.of(child, level)

@@ -182,6 +182,16 @@ class View:
             step *= dim
         return True
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether there are no gaps between the items, in any order of dimensions."""
+        step = 1
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size > 1 and stride != step:
+                return False
+            step *= size if size > 1 else 1
+        return True
+
     def span(self) -> tuple[int, int]:
         """Return first byte and end of the view in its storage; for packed items in whole bytes.
 
