@@ -124,6 +124,19 @@ def test_an_output_has_dtype_and_shape(wtxtgit: Command) -> None:
     assert wtxtgit("cat", "m.safetensors", "w", "-o", "-").out == values.tobytes()
 
 
+@pytest.mark.parametrize("name", ["q", "_header"])
+def test_the_file_itself_is_not_replaced_by_a_part_of_it(name: str, wtxtgit: Command) -> None:
+    path = wtxtgit.folder / "m.safetensors"
+    api.dump({"q": np.ones(3, "f4"), "k": np.ones(3, "f4")}, path)
+    before = path.read_bytes()
+    done = wtxtgit("cat", "m.safetensors", name, "-o", "./m.safetensors")
+    assert (done.code, done.complaint()) == (
+        2,
+        "m.safetensors: -o would replace the file that is read",
+    )
+    assert path.read_bytes() == before
+
+
 def test_what_an_output_can_not_hold_is_refused(wtxtgit: Command) -> None:
     mixed = FIXTURES / "plain/mixed_meta_a.safetensors"
     done = wtxtgit("cat", mixed, "model.embed.weight", "-o", "e.npy")

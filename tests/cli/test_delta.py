@@ -54,6 +54,16 @@ def test_a_checkpoint_is_made_of_the_one_before(before: str, after: str, wtxtgit
     assert wtxtgit.names() == [made.name, name]
 
 
+@pytest.mark.parametrize("out", ["a", "b"])
+def test_it_replaces_neither_side(out: str, wtxtgit: Command) -> None:
+    """Only a delta would be left, to nothing or of nothing."""
+    write(wtxtgit, a=fixture(V1), b=fixture(V2))
+    done = wtxtgit("delta", "make", "a", "b", "-o", out)
+    assert (done.code, done.complaint()) == (2, f"{out}: -o would replace the file that is read")
+    assert (wtxtgit.folder / "a").read_bytes() == fixture(V1)
+    assert (wtxtgit.folder / "b").read_bytes() == fixture(V2)
+
+
 @pytest.mark.parametrize("case", [ONE, delta_named("signed"), delta_named("audit")])
 def test_a_text_is_made_of_a_text(case: object, wtxtgit: Command) -> None:
     assert isinstance(case, type(ONE))

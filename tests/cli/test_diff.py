@@ -299,3 +299,18 @@ class TestFailures:
         with_key = as_json(wtxtgit, path, path, "--key", "key")
         assert len(with_key["tensors"]) > len(without["tensors"])
         assert with_key["summary"]["same"] == len(with_key["tensors"])
+
+
+def test_a_page_replaces_no_checkpoint(wtxtgit: Command) -> None:
+    """Whoever takes --html for a flag names the first file as the page."""
+    (wtxtgit.folder / "old.safetensors").write_bytes(safetensors(1.0))
+    (wtxtgit.folder / "new.safetensors").write_bytes(safetensors(2.0))
+    done = wtxtgit("diff", "--html", "old.safetensors", "new.safetensors")
+    message = "old.safetensors: not a page, so --html does not replace it"
+    assert (done.code, done.complaint()) == (2, message)
+    assert (wtxtgit.folder / "old.safetensors").read_bytes() == safetensors(1.0)
+    for page in ("page.html", "page.html", "-", "/dev/null"):
+        asked = ("old.safetensors", "new.safetensors", "--html", page)
+        assert wtxtgit("diff", *asked).code == 0
+    (wtxtgit.folder / "empty").touch()
+    assert wtxtgit("inspect", "old.safetensors", "--html", "empty").code == 0

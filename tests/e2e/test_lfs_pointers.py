@@ -77,7 +77,7 @@ def test_git_gets_it_as_it_is(driven: Repo, pointer: bytes, add: Callable[[Repo]
 @pytest.mark.slow
 def test_all_who_look_name_it(driven: Repo, pointer: bytes) -> None:
     said = driven.wtxtgit("add", ".").stderr.decode()
-    assert f"{NAME}: {POINTER} (wtxtgit fetch), stored unchanged" in said
+    assert f"{NAME}: {POINTER} (wtxtgit fetch); stored unchanged" in said
     driven.commit()
     assert states(driven) == {NAME: "lfs-pointer"}
     assert "wtxtgit fetch fetches it" in driven.wtxtgit("status").stdout.decode()

@@ -422,11 +422,21 @@ def as_checked_out(
 
 def refuse_itself(out: Path, source: str) -> None:
     """Raise UsageError if the damaged file would be overwritten."""
-    same = False
-    with contextlib.suppress(OSError):
-        same = is_file(source) and out.samefile(source)
-    if same:
+    if _is_at(out, source):
         raise UsageError(
             f"{shown_name(source)} is the damaged file, which is never overwritten",
             hint="-o names another file; --as-commit mends a tracked text in its place",
         )
+
+
+def refuse_loss(out: Path, *sources: str) -> None:
+    """Raise UsageError if one of the files that are read would be replaced by less than it is."""
+    for source in sources:
+        if _is_at(out, source):
+            raise UsageError(f"{shown_name(source)}: -o would replace the file that is read")
+
+
+def _is_at(out: Path, source: str) -> bool:
+    with contextlib.suppress(OSError):
+        return is_file(source) and out.samefile(source)
+    return False

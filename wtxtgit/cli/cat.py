@@ -53,7 +53,11 @@ def cat(
     wtxtgit cat model.fold llm_manifest
     """
     from wtxtgit.checkpoint import cat as checkpoint_cat
+    from wtxtgit.checkpoint.open import refuse_loss
     from wtxtgit.containers import registry
+
+    if output is not None:
+        refuse_loss(output, target)
 
     with progress("reading", None) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()

@@ -294,7 +294,10 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
     wtxtgit delta make HEAD~1:model.fold model.fold -o model.fold.wtxtdelta
     """
     from wtxtgit.checkpoint import delta as checkpoint_delta
+    from wtxtgit.checkpoint.open import refuse_loss
 
+    if output is not None:
+        refuse_loss(output, base, target)
     total = file_size(Path(base)) + file_size(Path(target))
     with progress("comparing", total) as advance:
         making, pieces = checkpoint_delta.make(

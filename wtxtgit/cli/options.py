@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +30,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 _SIZE = re.compile(r"([0-9]{1,18})([KMG]I?)?B?", re.IGNORECASE)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_PAGE = b"<!doctype html"
+"""How pages begin, in any case."""
 _MAX_PIPED = 1024 * 1024
 _GIT_URL = "git+"
 """Begins the URL of a file in a repository elsewhere."""
@@ -62,10 +64,25 @@ scheduler_option = click.option(
     metavar="ADDRESS",
     help="Run on the Dask cluster of this scheduler, such as tcp://HOST:8786.",
 )
+
+
+def _page_to_replace(
+    _context: click.Context, _parameter: click.Parameter, out: Path | None
+) -> Path | None:
+    """Raise UsageError where a checkpoint stands: --html takes the next word for its file."""
+    if out is not None and out.is_file():
+        with suppress(OSError), out.open("rb") as there:
+            start = there.read(len(_PAGE))
+            if start and start.lower() != _PAGE:
+                raise UsageError(f"{out}: not a page, so --html does not replace it")
+    return out
+
+
 html_option = click.option(
     "--html",
     type=FILE,
     metavar="OUT",
+    callback=_page_to_replace,
     help="Write a self-contained HTML page to this file; - is standard output.",
 )
 

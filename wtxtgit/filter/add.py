@@ -230,7 +230,7 @@ class _AddWork:
         if (after or [self._digest(descriptor)]) != [digest]:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
-            self.warn(f"{shown_path(path)}: {cleaned.warning}, stored unchanged", None)
+            self.warn(f"{shown_path(path)}: {cleaned.warning}; stored unchanged", None)
             return oid
         self.contents.append((digest, len(data), oid, not is_text(data), path in self.detached))
         if writer is not None and not writer.is_detached:

@@ -275,7 +275,7 @@ def filtered(
     if cleaned is None:
         cleaned = _cleaned(data, path, settings)
     if cleaned.warning is not None:
-        warn(f"{shown_path(path)}: {cleaned.warning}, stored unchanged", None)
+        warn(f"{shown_path(path)}: {cleaned.warning}; stored unchanged", None)
     writer = cleaned.writer
 
     def prove() -> None:

@@ -168,8 +168,10 @@ def check_place(repo: Repository, *, force: bool = False) -> None:
     folder = repo.hooks_dir
     # core.hooksPath may be shared by all repositories of a user, or be under version control.
     if not force and not folder.is_relative_to(repo.common_dir):
+        is_shared = folder.is_relative_to(repo.home)
+        where = "of the work tree" if is_shared else "outside this repository"
         raise CheckError(
-            f"core.hooksPath is {_quoted(folder)}, a folder outside this repository",
+            f"core.hooksPath is {_quoted(folder)}, a folder {where}",
             hint="call wtxtgit hook pre-commit from the pre-commit hook there, and so on, "
             "or wtxtgit install --hooks --force",
         )
