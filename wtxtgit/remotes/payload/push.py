@@ -91,7 +91,7 @@ def push_payload(
     )
 
 
-class _Choice:
+class _PackChoice:
     """Chooses which copies of chunks have to be sent.
 
     `is_whole` tells whether a copy in a pack of a folder is; `add` takes each that is chosen.
@@ -158,7 +158,7 @@ class _Sender:
         self._held = DecodedBases()
         self._new: NewPack | None = None
         self._ready: list[OutgoingPack] = []
-        self._choice = _Choice(self._folders, remote, self._is_whole, self._add)
+        self._choice = _PackChoice(self._folders, remote, self._is_whole, self._add)
         self._told = (
             None if progress is None or dry_run else Portion(progress, self._foreseen(texts))
         )
@@ -227,7 +227,7 @@ class _Sender:
             nonlocal total
             total += entry.length
 
-        choice = _Choice(self._folders, self._remote, lambda *_: True, count)
+        choice = _PackChoice(self._folders, self._remote, lambda *_: True, count)
         for text in texts:
             for name in dict.fromkeys(text.chunks):
                 choice.take(name)
