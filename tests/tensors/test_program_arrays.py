@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from wtxtgit.errors import UsageError
-from wtxtgit.stream.buffers import SharedBuffer, arrays_in, placed
+from wtxtgit.stream.buffers import SharedBuffer, arrays_in, plan_buffer
 from wtxtgit.tensors.program_arrays import training_state
 
 
 def copied(state: dict[Any, Any]) -> dict[str, np.ndarray]:
     """A state's arrays as a worker sees them."""
     arrays = training_state(state).arrays
-    place = placed(arrays)
+    place = plan_buffer(arrays)
     buffer = SharedBuffer(1, place.size + len(place.table))
     buffer.fill(arrays, place)
     import mmap
@@ -58,7 +58,7 @@ def test_a_copy_has_the_values(array: np.ndarray) -> None:
 def test_memory_that_is_shared_is_copied_once() -> None:
     weights = np.arange(1000, dtype="<f4")
     state = {"embed": weights, "head": weights, "other": weights.copy(), "part": weights[:10]}
-    place = placed(training_state(state).arrays)
+    place = plan_buffer(training_state(state).arrays)
     assert place.offsets[0] == place.offsets[1]
     assert len(set(place.offsets)) == 3
     copies = copied(state)

@@ -38,17 +38,17 @@ class BufferPlan:
     size: int
 
 
-def placed(arrays: Sequence[GivenArray]) -> BufferPlan:
+def plan_buffer(arrays: Sequence[GivenArray]) -> BufferPlan:
     """Plan the place of each array; arrays that share memory share a place."""
     offsets: list[int] = []
-    seen: dict[object, int] = {}
+    offset_by_memory: dict[object, int] = {}
     end = 0
     for array in arrays:
         # Empty arrays may have any address.
         key = (array.memory, array.dtype) if array.nbytes else object()
-        offset = seen.get(key)
+        offset = offset_by_memory.get(key)
         if offset is None:
-            offset = seen[key] = end
+            offset = offset_by_memory[key] = end
             end = -(-(end + array.nbytes) // _ALIGNED) * _ALIGNED
         offsets.append(offset)
     rows = [
@@ -84,19 +84,19 @@ class SharedBuffer:
                 f"no memory for a copy of {size} bytes: {(error.strerror or '').lower()}"
             ) from error
 
-    def fill(self, arrays: Sequence[GivenArray], place: BufferPlan) -> None:
+    def fill(self, arrays: Sequence[GivenArray], plan: BufferPlan) -> None:
         """Copy arrays to their places."""
-        done: set[int] = set()
-        for array, offset in zip(arrays, place.offsets, strict=True):
+        copied: set[int] = set()
+        for array, offset in zip(arrays, plan.offsets, strict=True):
             source = array.source
-            if offset in done or not source.nbytes:
+            if offset in copied or not source.nbytes:
                 continue
-            done.add(offset)
+            copied.add(offset)
             dtype: Any = source.dtype if array.dtype.is_extension else array.dtype.descr
             copy = np.ndarray(source.shape, dtype, self._memory, offset)
             # This makes strided and big-endian arrays contiguous and little-endian.
             np.copyto(copy, source, casting="equiv")
-        self._memory[place.size : place.size + len(place.table)] = place.table
+        self._memory[plan.size : plan.size + len(plan.table)] = plan.table
 
     def close(self) -> None:
         self._memory.close()

@@ -1,11 +1,11 @@
 """Delivery: the generations in a ring are sent to its targets, by one thread per target.
 
 A generation is sent again, with growing pauses, until the target has it or refuses it, or it has
-waited too long. The queue is the ring's log, so a crash loses nothing; what was sent but not logged
-is sent again, which does no harm.
+waited too long. The queue is the ring's log, so a crash loses nothing; a generation that was sent
+but not logged is sent again, which does no harm.
 
-If there are several ranks each sends its part, once the generation is whole; whoever finds all
-parts at the target sends the index, which makes them a generation there.
+With several ranks each sends its part once the generation is whole. The rank that finds all parts
+at the target sends the index, which makes them a generation there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("wtxtgit.stream")
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 300.0
 _MOST_DOUBLINGS = 16
-_LOOK = 0.5
+_POLL = 0.5
 """Seconds between checks, at the end, of what other ranks have done."""
 
 
@@ -76,7 +76,7 @@ class Deliveries:
 
     def _deliver(self, ring: Ring, target: Target) -> None:
         """Send to one target until the end was requested and nothing is left to try."""
-        pauses, looks = _Pauses(), _Pauses()
+        pauses, polls = _Pauses(), _Pauses()
         while True:
             with self._change:
                 is_last = self._is_ending
@@ -93,19 +93,19 @@ class Deliveries:
                 _log.warning("%s", error)
                 waits = True  # the folder of all ranks may be one of another machine
             if waits:
-                looks.failed(0.0)
+                polls.failed(0.0)
             else:
-                looks.succeeded()
+                polls.succeeded()
             with self._change:
                 left = self._deadline - time.monotonic()
                 if is_last and (pauses.seconds or not waits or left <= 0):
                     return
                 if is_last:
-                    self._change.wait(min(left, _LOOK))
+                    self._change.wait(min(left, _POLL))
                 elif not self._is_ending:
                     is_idle = not (waits or any(True for _ in ring.under_way(target.label)))
-                    if self._change.wait(None if is_idle else pauses.seconds or looks.seconds):
-                        looks.succeeded()  # of a new generation the other ranks' parts come soon
+                    if self._change.wait(None if is_idle else pauses.seconds or polls.seconds):
+                        polls.succeeded()  # a new generation: the other ranks' parts follow soon
 
 
 class _Pauses:
@@ -113,15 +113,15 @@ class _Pauses:
 
     def __init__(self) -> None:
         self._failures = 0
-        self._asked = 0.0
+        self._retry_after = 0.0
 
-    def failed(self, asked: float) -> None:
-        """Count a failure; `asked` are the seconds for which the target wants to be left alone."""
+    def failed(self, seconds: float) -> None:
+        """Count a failure; the target asked not to be contacted for `seconds`."""
         self._failures += 1
-        self._asked = asked
+        self._retry_after = seconds
 
     def succeeded(self) -> None:
-        self._failures, self._asked = 0, 0.0
+        self._failures, self._retry_after = 0, 0.0
 
     @property
     def seconds(self) -> float:
@@ -129,7 +129,7 @@ class _Pauses:
             return 0.0
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, _MOST_DOUBLINGS))
         # "Full jitter": many trainings that lost a target should not return at the same moment.
-        return max(self._asked, random.uniform(_FIRST_PAUSE / 2, longest))  # noqa: S311
+        return max(self._retry_after, random.uniform(_FIRST_PAUSE / 2, longest))  # noqa: S311
 
 
 def attempt(
@@ -145,32 +145,32 @@ def attempt(
             target.put(_files(ring, generation), about=about(generation))
             if not ring.rank.is_alone:
                 state = DeliveryState.SENT
-                _note(ring, generation, delivery, state, None)
+                _log_outcome(ring, generation, delivery, state, None)
         if not ring.rank.is_alone and not _is_complete(ring, generation, target):
             return DeliveryState.SENT
     except RemoteUnavailable as error:
-        _note(ring, generation, delivery, state, str(error))
+        _log_outcome(ring, generation, delivery, state, str(error))
         return error.retry_after or 0.0
     except RemoteRefused as error:
-        _note(ring, generation, delivery, DeliveryState.REFUSED, str(error))
+        _log_outcome(ring, generation, delivery, DeliveryState.REFUSED, str(error))
         return DeliveryState.REFUSED
     except WtxtgitError as error:
         # Waiting does not help against a missing or damaged file of the ring either.
-        _note(ring, generation, delivery, DeliveryState.REFUSED, str(error))
+        _log_outcome(ring, generation, delivery, DeliveryState.REFUSED, str(error))
         return DeliveryState.REFUSED
-    _note(ring, generation, delivery, DeliveryState.DELIVERED, None)
+    _log_outcome(ring, generation, delivery, DeliveryState.DELIVERED, None)
     return DeliveryState.DELIVERED
 
 
 def _is_complete(ring: Ring, generation: Generation, target: Target) -> bool:
     """Send the index if all parts are at the target; returns whether the index is there."""
     file = index_name(generation.gen)
-    there = {one.name for one in target.list(gen_prefix(generation.gen))}
+    names = {one.name for one in target.list(gen_prefix(generation.gen))}
     if not ring.is_whole(generation.gen):
-        return file in there  # another rank is done with it, and has pruned it
+        return file in names  # another rank has delivered and pruned it
     content = view_file(ring.path(file))
     index = GenerationIndex.parse(bytes(content), file)
-    if not there.issuperset(name for part in index.parts for name in part.files):
+    if not names.issuperset(name for part in index.parts for name in part.files):
         return False
     target.put([outgoing(file, content)], about={"gen": str(generation.gen), "ts": generation.ts})
     return True
@@ -189,33 +189,33 @@ def about(generation: Generation) -> dict[str, str]:
 def _files(ring: Ring, generation: Generation) -> list[Outgoing]:
     base = ring.state.generations_by_number.get(-1 if generation.base is None else generation.base)
     # The base of a delta may be a part of a generation that was never whole, and so was never sent.
-    sent = [] if base is None or ring.is_whole(base.gen) else [base]
+    bases = [] if base is None or ring.is_whole(base.gen) else [base]
     files = []
-    for one in (*sent, generation):
-        files.append(Outgoing(one.file, view_file(ring.path(one.file)), one.sha256.hex()))
-        if one.wsum is not None:
-            files.append(outgoing(one.wsum, view_file(ring.path(one.wsum))))
+    for part in (*bases, generation):
+        files.append(Outgoing(part.file, view_file(ring.path(part.file)), part.sha256.hex()))
+        if part.wsum is not None:
+            files.append(outgoing(part.wsum, view_file(ring.path(part.wsum))))
     return files
 
 
-def _note(
+def _log_outcome(
     ring: Ring, generation: Generation, delivery: Delivery, state: DeliveryState, why: str | None
 ) -> None:
-    now = replace(delivery, state=state, tries=delivery.tries + 1, why=why)
-    ring.delivery(generation.gen, now)
+    updated = replace(delivery, state=state, tries=delivery.tries + 1, why=why)
+    ring.delivery(generation.gen, updated)
     if why is not None:
         _log.warning("generation %d: %s: %s", generation.gen, delivery.target, why)
 
 
 def expire(ring: Ring, limits: DeliveryLimits, now: float) -> None:
     """Give up deliveries that have waited too long, or exceed the limit on waiting data."""
-    left = limits.nbytes
+    room = limits.nbytes
     for generation in reversed(ring.state.generations):
         if not generation.is_under_way:
             continue
-        left -= generation.size
+        room -= generation.size
         age = now - datetime.fromisoformat(generation.ts).astimezone(UTC).timestamp()
-        if left < 0 or age > limits.age:
+        if room < 0 or age > limits.age:
             why = "waited too long" if age > limits.age else "too much data is waiting"
             for one in _waiting(generation):
                 ring.delivery(generation.gen, replace(one, state=DeliveryState.EXPIRED, why=why))

@@ -90,7 +90,7 @@ class Emitter:
         self._base: _Base | None = None
 
     def emit(self, request: SnapshotRequest, arrays: Sequence[NumpyArray]) -> Generation:
-        """Write a generation under names that do not count yet; returns its facts.
+        """Write a generation's files under temporary names; returns its facts.
 
         `arrays` are not needed afterwards. Raises WtxtgitError if it can't be written.
         """
@@ -110,29 +110,29 @@ class Emitter:
         key = options.key
         sign = None if key is None else signer(key.sign, key.public_key)
         writer = TextWriter(snapshot, threads=options.threads, hmac_key=options.hmac_key, sign=sign)
-        return self._written(request, writer)
+        return self._write_generation(request, writer)
 
-    def _written(self, request: SnapshotRequest, writer: TextWriter) -> Generation:
+    def _write_generation(self, request: SnapshotRequest, writer: TextWriter) -> Generation:
         options = self._options
         kind, base, wsum = TEXT, None, None
         side = side_of_writer(writer) if options.full_every > 1 else None
-        making = None if side is None else self._delta(side, writer.raw_size)
-        if making is not None and self._base is not None:
+        delta = None if side is None else self._delta(side, writer.raw_size)
+        if delta is not None and self._base is not None:
             kind, base = DELTA, self._base.gen
             self._base = replace(self._base, deltas=self._base.deltas + 1)
         name = str(PartName(request.gen, self._ring.rank, base, bool(options.recipients)))
-        blocks = writer.stream() if making is None else making.pieces(threads=options.threads)
+        blocks = writer.stream() if delta is None else delta.pieces(threads=options.threads)
         if options.recipients:
             self._write(name, partial(_encrypted, blocks, options.recipients))
-        elif making is None:
-            # Written at any position, and hashed on the way: one pass less than streaming.
+        elif delta is None:
+            # Written out of order and hashed at the same time: one pass less than streaming.
             self._write(name, writer.write_file)
         else:
             self._write(name, lambda descriptor: write_all(descriptor, blocks))
         if options.wsum:
             wsum = name + ENDING
             self._write(wsum, lambda descriptor: write_all(descriptor, (writer.wsum(),)))
-        if side is not None and making is None:
+        if side is not None and delta is None:
             self._base = _Base(request.gen, digests_of(side))
         file = view_file(self._ring.path(name + NEW))
         return Generation(
@@ -160,8 +160,8 @@ class Emitter:
         # The ring may have been pruned by hand meanwhile.
         if base.gen not in self._ring.state.generations_by_number:
             return None
-        making = patch.make(base.side, side)
-        return making if making.carried < nbytes else None
+        delta = patch.make(base.side, side)
+        return delta if delta.carried < nbytes else None
 
     def _write(self, name: str, write: Callable[[int], None]) -> None:
         replace_file(Path(self._ring.path(name + NEW)), write)

@@ -74,10 +74,10 @@ class GenerationIndex:
         lines = list(log.entries(content[:MAX_SIZE]))
         with contextlib.suppress(KeyError, ValueError, UsageError):
             first, *others = lines
-            found = cls(int(first.fields["gen"]), tuple(_part(line.fields) for line in others))
-            _check(found)
-            if found.content() == content:
-                return found
+            index = cls(int(first.fields["gen"]), tuple(_part(line.fields) for line in others))
+            _check(index)
+            if index.content() == content:
+                return index
         raise InputError(f"{name}: not the index of a generation")
 
 

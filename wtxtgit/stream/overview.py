@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.stream.ranks import ALONE, Rank, listed
+from wtxtgit.stream.ranks import ALONE, Rank, list_parts
 from wtxtgit.stream.state import Counts, Generation, RingState, ranks_of, read_state
 
 
@@ -67,13 +67,13 @@ class RankedState(JsonObject):
 def read_ring(folder: Path) -> RingState | RankedState:
     """Read the state of a ring; raises InputError if the folder is no ring."""
     states = {rank: read_state(folder, rank) for rank in ranks_of(folder)}
-    return states[ALONE] if ALONE in states else ranked(folder, states)
+    return states[ALONE] if ALONE in states else combine_ranks(folder, states)
 
 
-def ranked(folder: Path, states: Mapping[Rank, RingState]) -> RankedState:
+def combine_ranks(folder: Path, states: Mapping[Rank, RingState]) -> RankedState:
     """Combine the states of all ranks."""
-    indexed = listed(folder, len(states)).indexed
-    gens = sorted({one.gen for state in states.values() for one in state.generations})
+    indexed = list_parts(folder, len(states)).indexed
+    gens = sorted({generation.gen for state in states.values() for generation in state.generations})
     generations = []
     for gen in gens:
         parts = {

@@ -117,10 +117,10 @@ def pull(
     for rank in ranks:
         texts[rank] = fetch.text(number, rank)
         finish_file(progress)
-    follows = []
+    predecessors = []
     for rank, (_, report) in texts.items():
         _check_signature(target, number, report, require_signed)
-        follows.append(_predecessor(fetch, number, rank, report))
+        predecessors.append(_predecessor(fetch, number, rank, report))
     parts = tuple(_pulled_part(target, number, rank, report) for rank, (_, report) in texts.items())
     if ALONE in texts:
         text, report = texts[ALONE]
@@ -138,7 +138,7 @@ def pull(
         shown(output),
         max(report.index.meta.ts for _, report in texts.values()),
         parts[0].root if ALONE in texts else None,
-        follows[0] if len(set(follows)) == 1 else None,
+        predecessors[0] if len(set(predecessors)) == 1 else None,
         next(state for state in _LEAST_FIRST if state in states),
         keyids.pop() if len(keyids) == 1 else None,
         None if ALONE in texts else parts,
@@ -160,7 +160,7 @@ def _write_united(
     Raises CheckError if they don't belong together.
     """
     builds = (part_of(report.index.meta.build) for _, report in texts.values())
-    if len({said and said[2] for said in builds}) != 1:
+    if len({part and part[2] for part in builds}) != 1:
         raise CheckError(f"{target.label}: generation {gen} has parts of more than one ring")
     weights = {
         rank: weights_of(text, report, threads=threads) for rank, (text, report) in texts.items()
@@ -250,10 +250,10 @@ class _Fetch:
             raise CheckError(f"{name}: {error}") from error
         if report.index.meta.gen != gen:
             raise CheckError(f"{name}: holds generation {report.index.meta.gen}")
-        said = part_of(report.index.meta.build)
-        if (ALONE if said is None else said[1]) != rank:
-            what = "not a part" if said is None else f"the part of rank {said[1]}"
-            raise CheckError(f"{name}: is {what}")
+        stated = part_of(report.index.meta.build)
+        if (ALONE if stated is None else stated[1]) != rank:
+            actual = "not a part" if stated is None else f"the part of rank {stated[1]}"
+            raise CheckError(f"{name}: is {actual}")
         root = report.sha256_all, report.merkle_this
         if part is not None and root != (part.sha256_all, part.this):
             raise CheckError(f"{name}: its root is not the one in the index")
@@ -263,11 +263,11 @@ class _Fetch:
         index = self._indexes[gen]
         if index is None:
             name = index_name(gen)
-            where = f"{self._target.label}: {name}"
+            label = f"{self._target.label}: {name}"
             content = self._target.get(name)
             if len(content) > MAX_INDEX:
-                raise InputError(f"{where}: over {MAX_INDEX} bytes, too large for an index")
-            index = self._indexes[gen] = GenerationIndex.parse(bytes(content), where)
+                raise InputError(f"{label}: over {MAX_INDEX} bytes, too large for an index")
+            index = self._indexes[gen] = GenerationIndex.parse(bytes(content), label)
         if index.gen != gen:
             raise CheckError(
                 f"{self._target.label}: {index_name(gen)} is the index of generation {index.gen}"

@@ -97,9 +97,9 @@ class PartName:
         with contextlib.suppress(UsageError):
             rank = ALONE if match[2] is None else Rank(int(match[2]), int(match[3]))
             base = None if match[4] is None else int(match[4])
-            found = cls(int(match[1]), rank, base, match[6] is not None)
+            part = cls(int(match[1]), rank, base, match[6] is not None)
             # Each has only one name: `0-of-1` is invalid.
-            return found if str(found) == name else None
+            return part if str(part) == name else None
         return None
 
 
@@ -157,7 +157,7 @@ def read_world(folder: Path) -> World:
     raise InputError(f"{shown(folder / WORLD)}: does not say how many ranks the ring has")
 
 
-def joined(folder: Path, rank: Rank) -> World:
+def join_world(folder: Path, rank: Rank) -> World:
     """Return the world of a ring that `rank` will work on; the first of several ranks creates it.
 
     Raises UsageError for a ring with another number of ranks, and EnvironmentFailure.
@@ -194,11 +194,11 @@ class PartListing:
 
     def missing(self, gen: int, rank: Rank) -> list[Rank]:
         """Return the ranks that have no part of a generation."""
-        there = self.parts.get(gen, frozenset())
-        return [one for one in rank.all() if one.number not in there]
+        present = self.parts.get(gen, frozenset())
+        return [other for other in rank.all() if other.number not in present]
 
 
-def listed(folder: Path, world: int) -> PartListing:
+def list_parts(folder: Path, world: int) -> PartListing:
     """List parts and indexes by the names of a ring's files; raises EnvironmentFailure."""
     parts: dict[int, set[int]] = {}
     indexed = set()
@@ -207,7 +207,7 @@ def listed(folder: Path, world: int) -> PartListing:
             indexed.add(gen)
         elif (part := PartName.parse(name)) is not None and part.rank.world == world:
             parts.setdefault(part.gen, set()).add(part.rank.number)
-    return PartListing({gen: frozenset(there) for gen, there in parts.items()}, frozenset(indexed))
+    return PartListing({gen: frozenset(ranks) for gen, ranks in parts.items()}, frozenset(indexed))
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -66,8 +66,8 @@ class SealingTarget:
         seals = {} if replace else self._seals(files, (about or {}).get("ts"))
         if not seals:
             return self.target.put(files, about=about, replace=replace)
-        how = FileSeals(seals, self.key, partial(opaque_hash, threads=self.threads))
-        return self.target.put_sealed(files, how, about=about or {})
+        file_seals = FileSeals(seals, self.key, partial(opaque_hash, threads=self.threads))
+        return self.target.put_sealed(files, file_seals, about=about or {})
 
     def get(self, name: str, sha256: str | None = None) -> ByteView:
         return self.target.get(name, sha256)
@@ -82,8 +82,8 @@ class SealingTarget:
         contents = {file.name: file.content for file in files}
         seals = {}
         for name, content in contents.items():
-            named = _GENERATION.fullmatch(name)
-            if named is None or ts is None:
+            match = _GENERATION.fullmatch(name)
+            if match is None or ts is None:
                 return {}
             if name.removesuffix(ENDING) in contents and name.endswith(ENDING):
                 continue  # its text is sealed with it
@@ -91,8 +91,8 @@ class SealingTarget:
             if (wsum := contents.get(name + ENDING)) is not None:
                 sha256_all = sealed_together(sha256_all, bytes(wsum))
             # A delta is not the next content of a path.
-            place = name if _DELTA in named[2] else PLACE + named[2]
-            seals[name] = FileSeal(place, sha256_all, _meta(content, int(named[1]), ts))
+            place = name if _DELTA in match[2] else PLACE + match[2]
+            seals[name] = FileSeal(place, sha256_all, _meta(content, int(match[1]), ts))
         return seals
 
 

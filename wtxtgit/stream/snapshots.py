@@ -1,8 +1,8 @@
-"""Snapshots of a training: `publish` copies the weights and returns; the rest is done elsewhere.
+"""Snapshots of a training: `publish` copies the weights; a worker process does everything else.
 
 A generation is requested, copied, and waits. A thread takes the waiting one, pins its copy, has the
 worker (`stream.worker`, a process) emit it, and returns the copy's memory. The loop never waits:
-what it publishes meanwhile replaces the waiting generation, or joins a queue.
+a generation that it publishes meanwhile replaces the waiting one, or joins a queue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wtxtgit.io import clock
 from wtxtgit.io.files import shown
 from wtxtgit.remotes.target import Target
 from wtxtgit.setup.keys import named_key
-from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, placed
+from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, plan_buffer
 from wtxtgit.stream.delivery import DeliveryLimits
 from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest, joined_audit
 from wtxtgit.stream.log import Log, LogLine, entry
@@ -53,7 +53,7 @@ from wtxtgit.trust.signing import SigningKey
 
 _log = logging.getLogger("wtxtgit.stream")
 _TRIES = 3
-"""Most workers that may die of one generation."""
+"""Most attempts to emit a generation, if the worker dies each time."""
 _SPARE_REQUESTS = 1000
 
 
@@ -74,13 +74,13 @@ class _Waiting:
     """A waiting generation: copied to `buffer` or, while that is None, still in `arrays`."""
 
     request: SnapshotRequest
-    place: BufferPlan
+    plan: BufferPlan
     arrays: Sequence[GivenArray]
     buffer: SharedBuffer | None = None
 
     @property
     def nbytes(self) -> int:
-        return self.place.size + len(self.place.table)
+        return self.plan.size + len(self.plan.table)
 
 
 class Snapshots:
@@ -137,9 +137,9 @@ class Snapshots:
         self._policy = policy
         self._queue_bytes = queue_bytes
         key = named_key(sign, os.environ) if isinstance(sign, str) else sign
-        whom = tuple(recipient(one, "recipients") for one in recipients)
+        age_recipients = tuple(recipient(one, "recipients") for one in recipients)
         emission = EmissionOptions(
-            build, full_every, wsum, rows_per_chunk, hmac_key, key, threads, whom
+            build, full_every, wsum, rows_per_chunk, hmac_key, key, threads, age_recipients
         )
         options = WorkerOptions(
             self.folder.absolute(),
@@ -193,8 +193,8 @@ class Snapshots:
         values = training_state(state)
         words = [(name, word_of(name, value)) for name, value in (audit or {}).items()]
         line = joined_audit((*words, *values.words))
-        place = self._placed(values.arrays)
-        size = place.size + len(place.table)
+        plan = self._plan(values.arrays)
+        size = plan.size + len(plan.table)
         with self._change:
             if self._is_closed:
                 raise UsageError("these snapshots are closed")
@@ -207,14 +207,14 @@ class Snapshots:
             number = gen if gen is not None else 0 if self._last is None else self._last + 1
             self._make_room(size)
             request = SnapshotRequest(number, clock.utc_now(), line, pin)
-            waiting = _Waiting(request, place, values.arrays)
+            waiting = _Waiting(request, plan, values.arrays)
             if copy:
                 waiting.buffer = self._pool.take(size)
             self._last = number
             self._note(_requested(request))
         if waiting.buffer is not None:
             try:
-                waiting.buffer.fill(values.arrays, place)
+                waiting.buffer.fill(values.arrays, plan)
             except BaseException:
                 with self._change:
                     self._drop(waiting)
@@ -295,30 +295,30 @@ class Snapshots:
             waiting = len(self._waiting) + (self._in_work is not None)
             last = "none" if self._last is None else str(self._last)
         parts = [f"generation {last}", f"{waiting} waiting", f"{counts.emitted} in the ring"]
-        told = ("dropped", "failed", "delivered", "refused", "expired")
-        parts += [f"{getattr(counts, name)} {name}" for name in told if getattr(counts, name)]
+        outcomes = ("dropped", "failed", "delivered", "refused", "expired")
+        parts += [f"{getattr(counts, name)} {name}" for name in outcomes if getattr(counts, name)]
         return ", ".join(parts)
 
-    def _placed(self, arrays: tuple[GivenArray, ...]) -> BufferPlan:
+    def _plan(self, arrays: tuple[GivenArray, ...]) -> BufferPlan:
         """Plan where the arrays go; for an unchanged model the last plan is reused."""
         key = tuple((array.name, array.dtype, array.memory) for array in arrays)
         if self._table is None or self._table[0] != key:
-            self._table = key, placed(arrays)
+            self._table = key, plan_buffer(arrays)
         return self._table[1]
 
     def _make_room(self, size: int) -> None:
         """Drop what waits, or make sure that `size` more bytes may wait with it."""
         if self._policy == "latest":
             kept = [one for one in self._waiting if one.request.is_pinned]
-            others = [one.request.gen for one in self._waiting if one not in kept]
-            if others and not self.rank.is_alone:
+            unpinned = [one.request.gen for one in self._waiting if one not in kept]
+            if unpinned and not self.rank.is_alone:
                 # Ranks drop independently: generations chosen in this way are kept by all that are
                 # not far behind.
-                best = max(others, key=lambda gen: (gen & -gen, gen))
+                best = max(unpinned, key=lambda gen: (gen & -gen, gen))
                 kept = [one for one in self._waiting if one in kept or one.request.gen == best]
-            for passed in self._waiting:
-                if passed not in kept:
-                    self._drop(passed)
+            for waiting in self._waiting:
+                if waiting not in kept:
+                    self._drop(waiting)
             self._waiting = deque(kept)
         elif self._waiting and sum(one.nbytes for one in self._waiting) + size > self._queue_bytes:
             raise SnapshotsBehind(
@@ -327,21 +327,21 @@ class Snapshots:
                 hint='publish less often, or use policy="latest"',
             )
 
-    def _drop(self, passed: _Waiting) -> None:
-        if passed.buffer is not None:
-            self._pool.give_back(passed.buffer)
-        self._dropped.append(passed.request.gen)
-        self._note(entry("dropped", gen=passed.request.gen))
+    def _drop(self, waiting: _Waiting) -> None:
+        if waiting.buffer is not None:
+            self._pool.give_back(waiting.buffer)
+        self._dropped.append(waiting.request.gen)
+        self._note(entry("dropped", gen=waiting.request.gen))
 
     def _note(self, line: LogLine) -> None:
         """Log a request, without waiting until it would survive a crash of the machine.
 
-        Errors do not end the loop: if the generation can't be emitted either that is reported.
+        Errors do not end the loop: if emitting the generation fails, too, that is reported.
         """
         try:
             if self._requests.lines > _SPARE_REQUESTS:
-                still = [*self._waiting, *([self._in_work] if self._in_work else [])]
-                self._requests.compact(_requested(one.request) for one in still)
+                unanswered = [*self._waiting, *([self._in_work] if self._in_work else [])]
+                self._requests.compact(_requested(one.request) for one in unanswered)
             self._requests.append(line)
         except EnvironmentFailure as error:
             _log.error("%s", error)
@@ -355,7 +355,7 @@ class Snapshots:
                     return
                 pinned = self._in_work = self._waiting.popleft()
                 dropped, self._dropped = tuple(self._dropped), []
-            outcome = self._emitted(pinned, dropped)
+            outcome = self._emit(pinned, dropped)
             with self._change:
                 if isinstance(outcome, NotEmitted):
                     self._failed[pinned.request.gen] = outcome.message
@@ -367,16 +367,16 @@ class Snapshots:
             if self._status is not None:
                 self._status.show(str(self))
 
-    def _emitted(self, pinned: _Waiting, dropped: tuple[int, ...]) -> Emitted | NotEmitted:
+    def _emit(self, pinned: _Waiting, dropped: tuple[int, ...]) -> Emitted | NotEmitted:
         try:
             if pinned.buffer is None:
                 with self._change:
                     pinned.buffer = self._pool.take(pinned.nbytes)
-                pinned.buffer.fill(pinned.arrays, pinned.place)
+                pinned.buffer.fill(pinned.arrays, pinned.plan)
                 pinned.arrays = ()
-            place = pinned.place
+            plan = pinned.plan
             request = EmitRequest(
-                pinned.request, pinned.buffer.number, place.size, len(place.table), dropped
+                pinned.request, pinned.buffer.number, plan.size, len(plan.table), dropped
             )
             return self._worker.emit(request, pinned.buffer, self._pool.numbers)
         except Exception as error:  # noqa: BLE001 - this thread is to go on
@@ -410,7 +410,7 @@ class _WorkerProcess:
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self.started = self._start(options)
-        _OURS.add(self)
+        _WORKERS.add(self)
 
     def emit(
         self, request: EmitRequest, buffer: SharedBuffer, numbers: frozenset[int]
@@ -421,14 +421,14 @@ class _WorkerProcess:
         """
         for _ in range(_TRIES):
             try:
-                if buffer.number not in self._known:
+                if buffer.number not in self._sent_buffers:
                     self._connection.send(BufferNotice(buffer.number, buffer.size, numbers))
                     send_handle(self._connection, buffer.descriptor, self._process.pid)
-                    self._known.add(buffer.number)
+                    self._sent_buffers.add(buffer.number)
                 self._connection.send(request)
                 answer = self._connection.recv()
             except (EOFError, OSError):
-                # What it had logged counts: the next worker reads that from the ring.
+                # What the worker logged counts: the next one reads it from the ring.
                 self._stop()
                 self._start(replace(self._options, is_training=True))
                 continue
@@ -445,28 +445,28 @@ class _WorkerProcess:
             if isinstance(answer, Ended):
                 waiting = answer.waiting
         self._stop()
-        _OURS.discard(self)
+        _WORKERS.discard(self)
         return waiting
 
     @property
     def number(self) -> int:
         return self._process.pid
 
-    def forget(self) -> None:
+    def close_inherited(self) -> None:
         """Close the connection in a forked process: the worker watches for the end of the
         training itself.
         """
         self._connection.close()
 
     def _start(self, options: WorkerOptions) -> Started:
-        self._known: set[int] = set()
-        self._connection, theirs = Pipe()
+        self._sent_buffers: set[int] = set()
+        self._connection, worker_end = Pipe()
         # The worker can import what this process can, except from the current folder.
         path = os.pathsep.join(folder for folder in sys.path if folder)
-        with theirs:
+        with worker_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "wtxtgit.stream.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", "wtxtgit.stream.worker", str(worker_end.fileno())],
+                pass_fds=[worker_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
@@ -494,12 +494,12 @@ class _WorkerProcess:
         self._process.wait()
 
 
-_OURS: weakref.WeakSet[_WorkerProcess] = weakref.WeakSet()
+_WORKERS: weakref.WeakSet[_WorkerProcess] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for one in _OURS:
-        one.forget()
+    for one in _WORKERS:
+        one.close_inherited()
 
 
 os.register_at_fork(after_in_child=_after_fork)

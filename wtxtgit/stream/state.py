@@ -1,7 +1,7 @@
-"""The state of a ring by its logs: its generations, and the outcome of everything requested.
+"""The state of a ring, read from its logs: its generations, and the outcome of all requests.
 
-`wal` has a line for each event; `RingState` takes one after the other. With several ranks each has
-logs of its own. `docs/stream.md`, section "The ring's files".
+`wal` has a line for each event; `RingState` applies one after the other. With several ranks each
+has logs of its own. `docs/stream.md`, section "The ring's files".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wtxtgit.stream.log import LogLine, entry
 from wtxtgit.stream.ranks import ALONE, REQUESTS, WAL, PartName, Rank, read_world
 
 FIRST_PREV = bytes(32)
-_TOLD = 100
+_MOST_LISTED = 100
 """The number of lost or failed generations that are remembered, the last ones."""
 
 
@@ -31,8 +31,8 @@ class DeliveryState(StrEnum):
     """The progress of a generation's delivery to a target.
 
     A rank's part is sent when the target has it, and delivered when the generation's index is
-    there, too. A target that refuses does so until somebody changes something; what has waited too
-    long, or was too much, expires. `ring retry` queues both again.
+    there, too. It is refused if trying again would not help, and expires if it has waited too long
+    or too much data is waiting. `ring retry` queues both again.
     """
 
     QUEUED = "queued"
@@ -93,7 +93,7 @@ class Generation(JsonObject):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a target has yet to get it, or may once somebody has solved a problem."""
+        """Whether a target has yet to get it, or refused it, which somebody may be able to mend."""
         waiting = (DeliveryState.QUEUED, DeliveryState.SENT, DeliveryState.REFUSED)
         return any(one.state in waiting for one in self.deliveries)
 
@@ -133,9 +133,9 @@ class Counts(JsonObject):
 class RingState(JsonObject):
     """The state in a ring's log.
 
-    `last` is the newest generation that was emitted, or came to nothing; `head_gen` the newest that
-    was emitted, and `head` its merkle_this. `lost` are the last ones that were lost with the
-    process that requested them, `failed` those that could not be written, with the reason.
+    `last` is the newest generation that was emitted, dropped, lost or failed. `head_gen` is the
+    newest that was emitted, `head` its merkle_this. `lost` are the last ones that were lost with
+    the process that requested them, `failed` those that could not be written, with the reason.
     """
 
     KEYS = "last? head:hex counts lost failed generations"
@@ -169,26 +169,26 @@ class RingState(JsonObject):
             case "head":
                 self.head_gen, self.head = int(fields["gen"]), bytes.fromhex(fields["this"])
                 self.last_ts = fields["ts"]
-                self._passed(self.head_gen)
+                self._advance(self.head_gen)
             case "last":
-                self._passed(int(fields["gen"]))
+                self._advance(int(fields["gen"]))
             case "queued" | "sent" | "delivered" | "refused" | "expired":
                 self._delivery(line.word, fields)
             case "pruned":
                 self.generations_by_number.pop(int(fields["gen"]), None)
             case "dropped":
                 self.counts.dropped += 1
-                self._passed(int(fields["gen"]))
+                self._advance(int(fields["gen"]))
             case "lost":
                 self.counts.lost += 1
-                self.lost = (*self.lost, int(fields["gen"]))[-_TOLD:]
-                self._passed(int(fields["gen"]))
+                self.lost = (*self.lost, int(fields["gen"]))[-_MOST_LISTED:]
+                self._advance(int(fields["gen"]))
             case "failed":
                 self.counts.failed += 1
                 self.failed[int(fields["gen"])] = fields["why"]
-                while len(self.failed) > _TOLD:
+                while len(self.failed) > _MOST_LISTED:
                     del self.failed[next(iter(self.failed))]
-                self._passed(int(fields["gen"]))
+                self._advance(int(fields["gen"]))
 
     def lines(self) -> Iterator[LogLine]:
         """Yield lines that give the same state, without obsolete ones."""
@@ -211,9 +211,9 @@ class RingState(JsonObject):
         self.generations_by_number[generation.gen] = generation
         self.counts.emitted += 1
         self.head, self.last_ts, self.head_gen = generation.this, generation.ts, generation.gen
-        self._passed(generation.gen)
+        self._advance(generation.gen)
 
-    def _passed(self, gen: int) -> None:
+    def _advance(self, gen: int) -> None:
         self.last = gen if self.last is None else max(self.last, gen)
 
     def _delivery(self, word: str, fields: dict[str, str]) -> None:
@@ -228,9 +228,9 @@ class RingState(JsonObject):
         generation = self.generations_by_number.get(int(fields["gen"]))
         if generation is None:
             return
-        now = Delivery(fields["target"], state, int(fields.get("tries", "0")), fields.get("why"))
-        others = tuple(one for one in generation.deliveries if one.target != now.target)
-        self.generations_by_number[generation.gen] = replace(generation, deliveries=(*others, now))
+        new = Delivery(fields["target"], state, int(fields.get("tries", "0")), fields.get("why"))
+        others = tuple(one for one in generation.deliveries if one.target != new.target)
+        self.generations_by_number[generation.gen] = replace(generation, deliveries=(*others, new))
 
 
 def _generation(fields: dict[str, str]) -> Generation:
@@ -292,21 +292,21 @@ def read_state(folder: Path, rank: Rank = ALONE) -> RingState:
         try:
             state.take(line)
         except (KeyError, ValueError, TypeError):
-            continue  # of another version, or made up: it says nothing
+            continue  # written by another version, or forged: ignored
     return state
 
 
 def requested(folder: Path, rank: Rank = ALONE) -> dict[int, bool]:
-    """Return the generations that the training requested, and whether each still stands.
+    """Return the generations that the training requested, and whether it still wants each.
 
-    The others were dropped for newer ones.
+    It dropped the others for newer ones.
     """
-    wanted: dict[int, bool] = {}
+    requests: dict[int, bool] = {}
     for line in log.read(folder / rank.own(REQUESTS)):
         with contextlib.suppress(KeyError, ValueError):
             if line.word in ("requested", "dropped"):
-                wanted[int(line.fields["gen"])] = line.word == "requested"
-    return wanted
+                requests[int(line.fields["gen"])] = line.word == "requested"
+    return requests
 
 
 def index_part(generation: Generation, rank: Rank) -> IndexPart:
@@ -325,5 +325,5 @@ def index_part(generation: Generation, rank: Rank) -> IndexPart:
 def awaited(folder: Path, rank: Rank) -> set[int]:
     """Return the generations that were requested of a rank, and that it has or may still have."""
     state = read_state(folder, rank)
-    wanted = requested(folder, rank).items()
-    return {gen for gen, stands in wanted if stands and state.may_have(gen)}
+    requests = requested(folder, rank).items()
+    return {gen for gen, is_wanted in requests if is_wanted and state.may_have(gen)}

@@ -42,21 +42,21 @@ def united(parts: Mapping[Rank, Weights]) -> Snapshot:
     and has neither signature nor HMACs, which belong to the parts. Raises InputError, naming it,
     for an array that differs between ranks.
     """
-    found: dict[str, tuple[Rank, _UnitedArray]] = {}
+    arrays_by_name: dict[str, tuple[Rank, _UnitedArray]] = {}
     for rank, weights in parts.items():
         for name, entry in _entries(weights):
-            other, known = found.setdefault(name, (rank, entry))
-            if known.content != entry.content:
+            first_rank, first_array = arrays_by_name.setdefault(name, (rank, entry))
+            if first_array.content != entry.content:
                 raise InputError(
-                    f"{clipped(name, MAX_NAME)!r} of rank {other.number} differs from that of "
+                    f"{clipped(name, MAX_NAME)!r} of rank {first_rank.number} differs from that of "
                     f"rank {rank.number}",
                     hint="give values that differ by rank a different name on each rank",
                 )
     first = next(iter(parts.values())).snapshot
-    said = part_of(first.meta.build)
+    stated = part_of(first.meta.build)
     ts = max(weights.meta.ts for weights in parts.values())
-    meta = replace(first.meta, ts=ts, build=first.meta.build if said is None else said[0])
-    entries = [found[name][1] for name in sorted(found)]
+    meta = replace(first.meta, ts=ts, build=first.meta.build if stated is None else stated[0])
+    entries = [arrays_by_name[name][1] for name in sorted(arrays_by_name)]
     # Either all arrays have HMACs or none: a new layout array has none.
     entries = [one._replace(array=replace(one.array, hmac=None, salt=None)) for one in entries]
     plain = all(

@@ -18,7 +18,7 @@ from wtxtgit.remotes.target import Target
 from wtxtgit.stream.delivery import attempt
 from wtxtgit.stream.index import MAX_SIZE as MAX_INDEX
 from wtxtgit.stream.index import GenerationIndex
-from wtxtgit.stream.overview import RankedGeneration, ranked
+from wtxtgit.stream.overview import RankedGeneration, combine_ranks
 from wtxtgit.stream.ranks import ALONE, index_name
 from wtxtgit.stream.ring import Ring
 from wtxtgit.stream.state import (
@@ -113,8 +113,8 @@ def check_ring(
                 progress(generation.size)
             finish_file(progress)
     if ALONE not in states:
-        found = ranked(folder, states)
-        verdicts += [_index_verdict(folder, one) for one in found.generations]
+        overview = combine_ranks(folder, states)
+        verdicts += [_index_verdict(folder, one) for one in overview.generations]
         verdicts.sort(key=lambda one: one.gen)
     return RingVerdict(tuple(verdicts))
 
@@ -137,17 +137,17 @@ def _index_verdict(folder: Path, generation: RankedGeneration) -> GenerationVerd
 
 
 def _broken_link(state: RingState, generation: Generation) -> str | None:
-    """Return why a generation does not follow the one before it, if that still exists.
+    """Return why a generation does not follow the one before it; None if it does.
 
-    Else None.
+    If the one before no longer exists, nothing is wrong.
     """
-    before = FIRST_PREV
+    expected = FIRST_PREV
     if generation.after is not None:
-        follows = state.generations_by_number.get(generation.after)
-        if follows is None:
+        predecessor = state.generations_by_number.get(generation.after)
+        if predecessor is None:
             return None
-        before = follows.this
-    if generation.prev == before:
+        expected = predecessor.this
+    if generation.prev == expected:
         return None
     return f"its merkle_prev is not that of generation {generation.after}"
 
@@ -176,9 +176,9 @@ class _Checks:
                     return None
                 file = opened(file, self._identities, generation.file)
             if generation.base is None:
-                said = self._text(generation, file)
+                stated = self._text(generation, file)
             else:
-                said = self._target(generation.base, file)
+                stated = self._delta_target(generation.base, file)
         except TextError as error:
             return str(error)
         except EnvironmentFailure:
@@ -186,8 +186,8 @@ class _Checks:
             raise
         except WtxtgitError as error:
             return error.message
-        noted = generation.gen, generation.sha256_all, generation.prev, generation.this
-        return None if said == noted else "its root is not the recorded one"
+        recorded = generation.gen, generation.sha256_all, generation.prev, generation.this
+        return None if stated == recorded else "its root is not the recorded one"
 
     def _text(self, generation: Generation, text: ByteView) -> _Chain:
         wsum = None
@@ -200,7 +200,7 @@ class _Checks:
             return generation.gen, generation.sha256_all, generation.prev, generation.this
         return report.index.meta.gen, root.sha256_all, root.merkle_prev, root.merkle_this
 
-    def _target(self, base: int, delta: ByteView) -> _Chain:
+    def _delta_target(self, base: int, delta: ByteView) -> _Chain:
         if base not in self._state.generations_by_number:
             raise InputError(f"generation {base}, its base, is missing")
         file = self._state.generations_by_number[base].file
@@ -219,13 +219,13 @@ def push(
     also: Iterable[str] = (),
     progress: Progress | None = None,
 ) -> Iterator[Sent]:
-    """Send what targets have yet to get, once each; the targets `also` get everything in the ring.
+    """Try once to send each generation to the targets that have yet to get it.
 
-    `progress` gets counts of bytes of generations that were sent, or refused. Raises RingBusy if a
-    training uses the ring: it sends by itself.
+    The targets `also` get everything in the ring. `progress` gets counts of bytes of generations
+    that were sent, or refused. Raises RingBusy if a training uses the ring: it sends by itself.
     """
-    with _taken(folder) as rings:
-        # Compared by label, which has no credentials, while what a user writes may.
+    with _opened_ranks(folder) as rings:
+        # Compared by label: unlike what a user writes, it never has credentials.
         targets = {target.label: target for target in map(open_target, also)}
         for ring, label in product(rings, targets):
             for generation in ring.state.generations:
@@ -241,13 +241,13 @@ def retry(
 
     `progress` as for `push`.
     """
-    with _taken(folder) as rings:
+    with _opened_ranks(folder) as rings:
         for ring in rings:
             for generation in ring.state.generations:
                 for one in generation.deliveries:
                     if one.state in (DeliveryState.REFUSED, DeliveryState.EXPIRED):
-                        now = replace(one, state=DeliveryState.QUEUED, why=None)
-                        ring.delivery(generation.gen, now)
+                        queued = replace(one, state=DeliveryState.QUEUED, why=None)
+                        ring.delivery(generation.gen, queued)
         yield from _push(rings, open_target, {}, progress)
 
 
@@ -280,7 +280,7 @@ def _push(
             if progress is not None:
                 progress(generation.size)
             finish_file(progress)
-            one = _now(ring, generation.gen, label)
+            one = _current(ring, generation.gen, label)
             if one.state is DeliveryState.SENT and one.why is None:
                 sent_before.append((ring, generation, one))
                 continue
@@ -290,10 +290,10 @@ def _push(
                 break
         for ring, generation, delivery in sent_before:
             attempt(ring, generation, delivery, target)
-            yield _sent(ring, generation.gen, _now(ring, generation.gen, label))
+            yield _sent(ring, generation.gen, _current(ring, generation.gen, label))
 
 
-def _now(ring: Ring, gen: int, label: str) -> Delivery:
+def _current(ring: Ring, gen: int, label: str) -> Delivery:
     deliveries = ring.state.generations_by_number[gen].deliveries
     (one,) = [one for one in deliveries if one.target == label]
     return one
@@ -309,23 +309,23 @@ def prune(folder: Path, keep: int | None, named: Iterable[int]) -> list[int]:
 
     If `keep` is None all that are not named stay.
     """
-    with _taken(folder) as rings:
-        wanted = set(named)
-        there = [{one.gen for one in ring.state.generations} for ring in rings]
-        if unknown := wanted.difference(*there):
+    with _opened_ranks(folder) as rings:
+        named_gens = set(named)
+        present = [{one.gen for one in ring.state.generations} for ring in rings]
+        if unknown := named_gens.difference(*present):
             raise UsageError(f"the ring holds no generation {min(unknown)}")
         plans = [
-            (ring, len(held) if keep is None else keep, wanted & held)
-            for ring, held in zip(rings, there, strict=True)
+            (ring, len(gens) if keep is None else keep, named_gens & gens)
+            for ring, gens in zip(rings, present, strict=True)
         ]
-        # Checked for all ranks first: what one has to keep stays with all.
+        # Checked for all ranks first: if one has to keep a generation, all keep it.
         for ring, count, own in plans:
-            ring.going(count, named=own)
+            ring.removable(count, named=own)
         return sorted({gen for ring, count, own in plans for gen in ring.prune(count, named=own)})
 
 
 @contextlib.contextmanager
-def _taken(folder: Path) -> Iterator[list[Ring]]:
+def _opened_ranks(folder: Path) -> Iterator[list[Ring]]:
     """Open all ranks of an existing ring; never creates one."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Ring(folder, rank=rank)) for rank in ranks_of(folder)]

@@ -2,7 +2,7 @@
 
 It is a separate process with the lowest priority: a thread of the training would often hold the
 interpreter's lock, and could not yield to the loop. It reads arrays from memory that it shares with
-the training. When the training is gone, killed or not, it finishes what it was given and ends.
+the training. When the training ends, killed or not, the worker finishes its work and ends too.
 
 `python -m wtxtgit.stream.worker N` communicates over descriptor N, a socket whose other end only
 the training has.
@@ -85,8 +85,8 @@ class SnapshotWorker:
             return
 
     def _map(self, descriptor: int, notice: BufferNotice) -> None:
-        for gone in self._buffers.keys() - notice.numbers:
-            self._buffers.pop(gone).close()
+        for number in self._buffers.keys() - notice.numbers:
+            self._buffers.pop(number).close()
         self._buffers[notice.number] = mmap.mmap(descriptor, notice.size, prot=mmap.PROT_READ)
         os.close(descriptor)
 
@@ -94,21 +94,21 @@ class SnapshotWorker:
         request, ring = message.request, self._ring
         ring.passed_over(message.dropped)
         # An earlier worker may have died when the generation already counted.
-        known = ring.state.generations_by_number.get(request.gen)
-        if known is not None:
-            return Emitted(known)
+        existing = ring.state.generations_by_number.get(request.gen)
+        if existing is not None:
+            return Emitted(existing)
         try:
             memory = memoryview(self._buffers[message.buffer])
             generation = self._emitter.emit(request, arrays_in(memory, message.size, message.table))
-        except Exception as error:  # noqa: BLE001 - the training goes on, and tells of it
+        except Exception as error:  # noqa: BLE001 - the training goes on, and reports it
             if expected(error) is None:
                 _log.exception("generation %d", request.gen)
             why = explain(error)
             ring.remove_unfinished()
             ring.failed(request.gen, why)
             return NotEmitted(why)
-        # If logging fails the line may be there all the same: this process then ends, and the next
-        # one reads what is there.
+        # If logging raises, the line may have been written anyway. This process then ends, and the
+        # next one reads the log.
         ring.emitted(generation)
         expire(ring, self._options.limits, clock.now())
         ring.prune(self._options.keep)

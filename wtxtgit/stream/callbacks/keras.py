@@ -22,7 +22,7 @@ class KerasSnapshots(callbacks.Callback):  # type: ignore[misc, unused-ignore]
         self._step = 0
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        # Keras counts batches anew in each epoch.
+        # Keras counts batches from 0 in each epoch.
         self._step += 1
         self._publish(logs)
 

@@ -24,28 +24,28 @@ class StepPublisher:
     def publish(
         self,
         step: int,
-        give: Callable[[], tuple[Any, Logs]],
+        get: Callable[[], tuple[Any, Logs]],
         *,
         is_first: bool = True,
         is_end: bool = False,
     ) -> None:
-        """Publish the arrays and logged values that `give` returns, if this step is due.
+        """Publish the arrays and logged values that `get` returns, if this step is due.
 
         `is_first` marks the rank that publishes for all, unless each rank takes its own snapshots.
         """
         is_due = is_end or step % self._every == 0
         if is_due and step != self._last and (is_first or not self._snapshots.rank.is_alone):
-            arrays, logs = give()
+            arrays, logs = get()
             self._last = step
             self._snapshots.publish(arrays, gen=step, audit=_numbers(logs))
 
 
 def _numbers(logs: Logs) -> dict[str, float]:
-    """Return the logged values that are numbers, with names that an audit line can hold."""
-    found = {}
+    """Return the logged values that are numbers, with names that are valid in an audit line."""
+    numbers = {}
     for name, value in (logs or {}).items():
         try:
-            found[str(name).replace(" ", "_")] = float(value)
+            numbers[str(name).replace(" ", "_")] = float(value)
         except (TypeError, ValueError, RuntimeError):
             continue  # a report, a table, a tensor of many
-    return found
+    return numbers

@@ -21,11 +21,11 @@ class TrainerSnapshots(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def __init__(self, snapshots: Snapshots, *, every: int = 500) -> None:
         self._publisher = StepPublisher(snapshots, every)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        self._publish(state, given["model"])
+    def on_step_end(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
+        self._publish(state, arguments["model"])
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        self._publish(state, given["model"], is_end=True)
+    def on_train_end(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
+        self._publish(state, arguments["model"], is_end=True)
 
     def _publish(self, state: Any, model: Any, *, is_end: bool = False) -> None:
         self._publisher.publish(
