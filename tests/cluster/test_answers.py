@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import tasks
 from wtxtgit.cluster.client import answer
-from wtxtgit.cluster.tasks import _parted
+from wtxtgit.cluster.tasks import _split
 from wtxtgit.errors import (
     EnvironmentFailure,
     FormatError,
@@ -56,6 +56,6 @@ def test_bugs_are_not() -> None:
 )
 def test_files_of_a_set_in_tasks(count: int, most: int, wanted: list[int]) -> None:
     paths = tuple(map(str, range(count)))
-    found = _parted(paths, most)
+    found = _split(paths, most)
     assert [len(part) for part in found] == wanted
     assert tuple(path for part in found for path in part) == paths

@@ -157,7 +157,7 @@ class TestTasks:
         assert raised.value.message == "a task was given up: 2 workers died while running it"
 
     def test_no_worker_is_left(self, lone: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(client, "LONELY", 1)
+        monkeypatch.setattr(client, "MAX_WORKERLESS", 1)
         lone.add_worker()
         with connected(lone.address) as cluster:
             monkeypatch.setattr(client, "SECONDS", 1)

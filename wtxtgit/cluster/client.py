@@ -1,10 +1,10 @@
 """The client's side (connect, submit tasks, collect answers as they come) and the worker's answer.
 
-If a worker is lost, the scheduler gives its task to another one; a task that has cost several
-workers is given up. No wait is endless: the scheduler, and then a first worker, have 10 seconds
-each, and a run fails after LONELY such periods without any worker. A task never raises because of
-what it reads: errors are returned as data, since Dask logs the arguments of tasks that raise, and
-retries them. https://distributed.dask.org/
+If a worker is lost, the scheduler gives its task to another one; after several workers were lost
+with the same task, that task is given up. No wait is endless: the scheduler, and then a first
+worker, have 10 seconds each, and a run fails after MAX_WORKERLESS such periods without any worker.
+A task never raises because of what it reads: errors are returned as data, since Dask logs the
+arguments of tasks that raise, and retries them. https://distributed.dask.org/
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.version import __version__
 
 SECONDS = 10
-LONELY = 6
+MAX_WORKERLESS = 6
 """Periods of SECONDS without a worker after which a run fails."""
 ENCRYPTED = "tls://"
 _ANSWER = 5
 """Seconds for a scheduler that was reached to say that it is one."""
 _FIRST_WORKER = 10
 """Seconds for a scheduler that was reached to have a worker."""
-_ROLL_CALL = 60
+_VERSION_SECONDS = 60
 """Seconds for all workers to state their version."""
 _RESULT = 600
 """Seconds for the result of a finished task to arrive."""
@@ -48,7 +48,7 @@ _SHOWN = 3
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 Task = Callable[[Any, Progress], Any]
-"""A function of a module; its arguments are an item, and what counts finished bytes."""
+"""A function of a module; its arguments are an item, and a function to call with finished bytes."""
 
 
 @contextmanager
@@ -96,22 +96,22 @@ class Cluster:
         of a module. Results come in any order. Raises those of our own errors that a task raised,
         and EnvironmentFailure for anything else that prevents a result.
         """
-        done: SimpleQueue[int] = SimpleQueue()
+        finished: SimpleQueue[int] = SimpleQueue()
         futures: dict[int, Any] = {}
-        left = iter(range(len(items)))
-        # Submitting all tasks at once would hold every answer in memory while the caller works on
-        # one.
-        most = max(_LEAST_AHEAD, _AHEAD * self.threads)
+        remaining = iter(range(len(items)))
+        # Not all tasks at once: while the caller works on one answer, all others would wait in
+        # memory.
+        limit = max(_LEAST_AHEAD, _AHEAD * self.threads)
         try:
             while True:
-                for number in left:
-                    futures[number] = self._submit(task, items[number], number, done)
-                    if len(futures) >= most:
+                for number in remaining:
+                    futures[number] = self._submit(task, items[number], number, finished)
+                    if len(futures) >= limit:
                         break
                 if not futures:
                     return
-                number = self._next(done)
-                result = self._taken(futures.pop(number))
+                number = self._next(finished)
+                result = self._answer_of(futures.pop(number))
                 if result.error is not None:
                     raise result.error
                 if not isinstance(result.value, kind):
@@ -131,30 +131,30 @@ class Cluster:
         task: Callable[[_Item, Progress], _Value],
         item: _Item,
         number: int,
-        done: SimpleQueue[int],
+        finished: SimpleQueue[int],
     ) -> Any:
         with self._failures():
             # Not pure: the content of a file may have changed since the last time.
             future = self._client.submit(answer, task, item, pure=False)
-        future.add_done_callback(lambda _: done.put(number))
+        future.add_done_callback(lambda _: finished.put(number))
         return future
 
-    def _next(self, done: SimpleQueue[int]) -> int:
+    def _next(self, finished: SimpleQueue[int]) -> int:
         """Wait for a finished task and return its number.
 
         Raises EnvironmentFailure if no worker is left.
         """
-        lonely = 0
+        workerless = 0
         while True:
             try:
-                return done.get(timeout=SECONDS)
+                return finished.get(timeout=SECONDS)
             except Empty:
                 with self._failures():
-                    lonely = 0 if _threads(self._client) else lonely + 1
-            if lonely >= LONELY:
+                    workerless = 0 if _threads(self._client) else workerless + 1
+            if workerless >= MAX_WORKERLESS:
                 raise EnvironmentFailure(f"the scheduler at {self._address} has no workers left")
 
-    def _taken(self, future: Any) -> TaskAnswer:
+    def _answer_of(self, future: Any) -> TaskAnswer:
         with self._failures():
             result = future.result(timeout=_RESULT)
             future.release()
@@ -215,8 +215,7 @@ def _client(address: str) -> Any:
         if kind != "Scheduler":
             raise UsageError(f"{address} is a Dask {kind.lower()}, not a scheduler", hint=_ADDRESS)
         with warnings.catch_warnings():
-            # The versions of what tasks consist of are checked by us: our own version must be the
-            # same.
+            # We check instead that all workers have our own version.
             warnings.simplefilter("ignore", distributed.versions.VersionMismatchWarning)
             return distributed.Client(address, timeout=SECONDS, set_as_default=False)
     except WtxtgitError:
@@ -274,15 +273,13 @@ def _check_workers(client: Any, address: str) -> int:
             f"the scheduler at {address} has no workers", hint=f"dask worker {address}"
         ) from None
     try:
-        versions = client.run(version, on_error="return", callback_timeout=_ROLL_CALL)
+        versions = client.run(version, on_error="return", callback_timeout=_VERSION_SECONDS)
         threads = _threads(client)
     except TimeoutError:
         raise EnvironmentFailure(f"not all workers of {address} answered") from None
     except Exception as error:
         raise EnvironmentFailure(f"{address}: {type(error).__name__}: {error}") from error
-    lacking = sorted(
-        worker for worker, answered in versions.items() if not isinstance(answered, str)
-    )
+    lacking = sorted(worker for worker, reply in versions.items() if not isinstance(reply, str))
     if lacking:
         more = ", ..." if len(lacking) > _SHOWN else ""
         raise EnvironmentFailure(
@@ -295,10 +292,10 @@ def _check_workers(client: Any, address: str) -> int:
 
 
 def _check_version(versions: Any, address: str) -> None:
-    others = sorted({one for one in versions if one != __version__})
-    if others:
+    other_versions = sorted({one for one in versions if one != __version__})
+    if other_versions:
         raise EnvironmentFailure(
-            f"workers of {address} run wtxtgit {', '.join(map(str, others))}, "
+            f"workers of {address} run wtxtgit {', '.join(map(str, other_versions))}, "
             f"but this is {__version__}",
             hint=_INSTALL,
         )

@@ -1,7 +1,7 @@
-"""The payload that workers read: from their clone's store, and from packs by URL.
+"""The payload that workers read: from their clone's store, or fetched from a URL.
 
-Payload that comes by URL is kept in a temporary folder while one text is examined, and then
-deleted: the store of a clone stays as it is. It is verified like anything fetched
+Fetched payload is kept in a temporary folder while one text is examined, and then deleted: the
+store of a clone does not change. It is verified as all fetched payload is
 (`remotes/payload/incoming.py`).
 """
 
@@ -43,23 +43,23 @@ def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
 def payload_of(repo: Repository, url: StoreUrl | None) -> Iterator[FetchedPayload]:
     """Make this the payload of a worker's clone for the length of the block; a context manager."""
     with temporary_folder() as folder:
-        before, made = repo.payload, _WorkerPayload(repo, url, folder)
-        repo.payload = made
+        previous, payload = repo.payload, _WorkerPayload(repo, url, folder)
+        repo.payload = payload
         try:
-            yield made
+            yield payload
         finally:
-            repo.payload = before
+            repo.payload = previous
 
 
 @cache
-def _ends() -> Path:
+def _pack_ends_folder() -> Path:
     """Return a folder that keeps the ends of packs for the next text.
 
     It is deleted when the worker ends.
     """
-    until = ExitStack()
-    atexit.register(until.close)
-    return until.enter_context(temporary_folder())
+    closing = ExitStack()
+    atexit.register(closing.close)
+    return closing.enter_context(temporary_folder())
 
 
 class _WorkerPayload(FetchedPayload):
@@ -67,25 +67,25 @@ class _WorkerPayload(FetchedPayload):
         super().__init__(repo)
         self._url = url
         self._own = store_of(repo)
-        self._came = Store(folder)
-        self._tried: set[bytes] = set()
+        self._fetched = Store(folder)
+        self._requested: set[bytes] = set()
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
-        asked = set(names)
-        found = self._own.has(asked)
-        lacking = asked - found - self._tried
+        wanted = set(names)
+        present = self._own.has(wanted)
+        lacking = wanted - present - self._requested
         if lacking and self._url is not None:
-            self._tried |= lacking
-            remote = RemotePacks(place_of(self._repo, self._url), _ends())
-            PayloadFetch(self._came, remote).fetch(lacking)
-        return found | self._came.has(asked)
+            self._requested |= lacking
+            remote = RemotePacks(place_of(self._repo, self._url), _pack_ends_folder())
+            PayloadFetch(self._fetched, remote).fetch(lacking)
+        return present | self._fetched.has(wanted)
 
     def read(self, name: bytes) -> ByteView:
-        store = self._came if self._came.holds(name) else self._own
+        store = self._fetched if self._fetched.holds(name) else self._own
         return store.read(name)
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
-        store = self._came if self._came.has(names) else self._own
+        store = self._fetched if self._fetched.has(names) else self._own
         return store.read_all(names, size)
 
     def states(self, names: Sequence[bytes]) -> set[bytes]:

@@ -1,12 +1,12 @@
 """What workers do: facts about blobs, comparisons, texts, verdicts.
 
-Facts and comparisons are taken from a clone that the workers have. When texts are emitted, each
-file is a task, and its worker writes the text to its destination. A text is hashed in one go, from
-its first array to its last, so the work is divided by file, not within one. A text, 1.4 times the
-size of its file, would otherwise cross the network twice on its way through the client. When files
-are verified, each file is a task. Of a set, each shard is a task: first the set's index is read,
-then each file is checked against it, and finally the findings are put together. Of a set with very
-many files, a task takes several, since each task reads the index.
+For facts and comparisons, workers read a clone of their own. When texts are emitted, each file is a
+task, and its worker writes the text to its destination: through the client, a text of 1.4 times the
+file's size would cross the network twice. A text is hashed in one go, from its first array to its
+last, so one file is never divided. When files are verified, each file is a task, and of a set each
+shard: first the set's index is read, then each file is checked against it, and finally the findings
+are put together. If a set has very many files, a task takes several, since each task reads the
+index.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BLOBS = 64
 def clone_at(folder: Path) -> Iterator[Repository]:
     """Open the repository at `folder` on a worker; a context manager.
 
-    Raises EnvironmentFailure for whatever the repository lacks, also within the block.
+    Raises EnvironmentFailure if the repository lacks anything that the block needs.
     """
     try:
         yield Repository.discover(folder)
@@ -67,7 +67,7 @@ def clone_at(folder: Path) -> Iterator[Repository]:
 @dataclass(frozen=True, slots=True)
 class _Blobs:
     clone: Path
-    wanted: tuple[Wanted, ...]
+    blobs: tuple[Wanted, ...]
     store: StoreUrl | None
 
 
@@ -82,14 +82,14 @@ def examiner(
     folder = clone or repo.home
 
     def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
-        url, why_not = url_for_workers(repo)
+        url, fault = url_for_workers(repo)
         items = [_Blobs(folder, batch, url) for batch in _batches(repo, blobs)]
         lacks_payload = False
         for _, facts in cluster.run(_examine, items, tuple):
             lacks_payload = lacks_payload or any(one.lacks_payload for _, one in facts)
             yield from facts
-        if lacks_payload and why_not is not None:
-            note(why_not)
+        if lacks_payload and fault is not None:
+            note(fault)
 
     return examined
 
@@ -97,26 +97,25 @@ def examiner(
 def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ...]]:
     batch: list[Wanted] = []
     total = 0
-    known = sizes(repo, (oid for oid, _ in blobs)) if blobs else {}
+    size_of = sizes(repo, (oid for oid, _ in blobs)) if blobs else {}
     for oid, opaque in blobs:
-        # Each task opens the clone anew, so small blobs are put together, and a large one goes
-        # alone.
-        if batch and (len(batch) == _BLOBS or total + known[oid] > _BYTES):
+        # Each task opens the clone again, so small blobs share a task, and a large one has its own.
+        if batch and (len(batch) == _BLOBS or total + size_of[oid] > _BYTES):
             yield tuple(batch)
             batch, total = [], 0
         batch.append((oid, opaque))
-        total += known[oid]
+        total += size_of[oid]
     if batch:
         yield tuple(batch)
 
 
-def _examine(blobs: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFacts], ...]:
-    found = []
-    with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
-        for blob in blobs.wanted:
-            with payload_of(repo, blobs.store) as payload:
-                found.append(read_facts(reader, blob, 1, payload))
-    return tuple(found)
+def _examine(task: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFacts], ...]:
+    facts = []
+    with clone_at(task.clone) as repo, BlobReader(repo) as reader:
+        for blob in task.blobs:
+            with payload_of(repo, task.store) as payload:
+                facts.append(read_facts(reader, blob, 1, payload))
+    return tuple(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,24 +142,24 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
             cluster.refuse_secrets("a key")
         folder = clone or reader.repo.home
         url, _ = url_for_workers(reader.repo)
-        about = reader.branch, reader.options, reader.with_distributions
-        items = [_ComparisonTask(folder, *about, one, url) for one in changed]
-        done = dict(cluster.run(_compare, items, Comparison, reader.progress))
-        return (done[number] for number in range(len(items)))
+        settings = reader.branch, reader.options, reader.with_distributions
+        items = [_ComparisonTask(folder, *settings, checkpoint, url) for checkpoint in changed]
+        comparisons = dict(cluster.run(_compare, items, Comparison, reader.progress))
+        return (comparisons[number] for number in range(len(items)))
 
     return compared
 
 
-def _compare(asked: _ComparisonTask, progress: Progress) -> Comparison:
+def _compare(task: _ComparisonTask, progress: Progress) -> Comparison:
     with (
-        clone_at(asked.clone) as repo,
+        clone_at(task.clone) as repo,
         ObjectStore(repo) as store,
-        payload_of(repo, asked.store),
+        payload_of(repo, task.store),
     ):
         reader = BranchReader(
-            repo, store, asked.branch, asked.options, 1, asked.with_distributions, progress
+            repo, store, task.branch, task.options, 1, task.with_distributions, progress
         )
-        return reader.compare(asked.changed)
+        return reader.compare(task.changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +246,7 @@ class _File:
 
     # The name may hold credentials, and Dask shows the arguments of its tasks.
     name: str
-    asked: Demands
+    demands: Demands
     place: TargetPlace
     blob: str | None = None
     tree: str | None = None
@@ -273,7 +272,7 @@ class _Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _InspectedFile:
     """The verdict on a file, or None and the files that it lists."""
 
     verdict: FileVerdict | None
@@ -283,7 +282,7 @@ class _Looked:
 def verify_files(
     cluster: Cluster,
     names: Sequence[str],
-    asked: Demands,
+    demands: Demands,
     clone: Path | None = None,
     *,
     progress: Progress | None = None,
@@ -294,44 +293,44 @@ def verify_files(
     `clone` is the path of that clone, by default that of the clone here. Raises what
     `checkpoint.verify.verify_files` raises, and EnvironmentFailure for problems with the cluster.
     """
-    if asked.has_secrets:
+    if demands.has_secrets:
         cluster.refuse_secrets("a key")
     verdicts: dict[int, FileVerdict] = {}
     files: dict[int, _File] = {}
     for number, name in enumerate(names):
         try:
-            files[number] = _file(name, asked, clone)
+            files[number] = _file(name, demands, clone)
         except WtxtgitError as error:
             verdicts[number] = unreadable(name, error)
     numbers = list(files)
-    listed: dict[int, tuple[str, ...]] = {}
-    for n, looked in cluster.run(_look, list(files.values()), _Looked, progress):
-        if looked.verdict is not None:
-            verdicts[numbers[n]] = looked.verdict
+    members_by_number: dict[int, tuple[str, ...]] = {}
+    for n, inspected in cluster.run(_inspect, list(files.values()), _InspectedFile, progress):
+        if inspected.verdict is not None:
+            verdicts[numbers[n]] = inspected.verdict
         else:
-            listed[numbers[n]] = looked.members
-    verdicts |= _verify_sets(cluster, files, listed, progress)
+            members_by_number[numbers[n]] = inspected.members
+    verdicts |= _verify_sets(cluster, files, members_by_number, progress)
     return Verdict(tuple(verdicts[number] for number in range(len(names))))
 
 
 def _verify_sets(
     cluster: Cluster,
     files: dict[int, _File],
-    listed: dict[int, tuple[str, ...]],
+    members_by_number: dict[int, tuple[str, ...]],
     progress: Progress | None,
 ) -> dict[int, FileVerdict]:
     """Verify sets, given the files that each of them lists; return verdicts by the set's number."""
     shards = [
         (number, _Shards(files[number], paths))
-        for number, every in listed.items()
-        for paths in _parted(every, _ROUNDS * cluster.threads)
+        for number, members in members_by_number.items()
+        for paths in _split(members, _ROUNDS * cluster.threads)
     ]
     findings = dict(cluster.run(_check_shards, [item for _, item in shards], tuple, progress))
-    numbers = list(listed)
+    numbers = list(members_by_number)
     checked = [
         _Checked(
             files[number],
-            tuple(m for n, (of, _) in enumerate(shards) if of == number for m in findings[n]),
+            tuple(m for n, (owner, _) in enumerate(shards) if owner == number for m in findings[n]),
         )
         for number in numbers
     ]
@@ -339,23 +338,23 @@ def _verify_sets(
     return {numbers[n]: verdict for n, verdict in verdicts}
 
 
-def _parted(paths: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
-    """Divide paths into at most `most` runs of equal length, of which the last may be shorter."""
-    step = -(-len(paths) // max(most, 1))
+def _split(paths: tuple[str, ...], limit: int) -> list[tuple[str, ...]]:
+    """Divide paths into at most `limit` runs of equal length, of which the last may be shorter."""
+    step = -(-len(paths) // max(limit, 1))
     return [paths[start : start + step] for start in range(0, len(paths), step)]
 
 
-def _file(name: str, asked: Demands, clone: Path | None) -> _File:
+def _file(name: str, demands: Demands, clone: Path | None) -> _File:
     """Return a file as workers are asked for it.
 
     Raises the error of a blob's name that is refused.
     """
     place = TargetPlace(folder=Path.cwd())
     if not is_blob(name):
-        return _File(name, asked, place)
+        return _File(name, demands, place)
     repo = Repository.discover()
     place = replace(place, clone=clone or repo.home, prefix=repo.prefix)
-    return _File(name, asked, place, *_names(name, HERE))
+    return _File(name, demands, place, *_names(name, HERE))
 
 
 def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
@@ -368,27 +367,27 @@ def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
     return blob, history.resolve_tree(repo, revision) if revision else None
 
 
-def _look(file: _File, progress: Progress) -> _Looked:
+def _inspect(file: _File, progress: Progress) -> _InspectedFile:
     """Verify a file; of a set of several files only list them."""
     try:
         data = _read(file)
     except _CloneFailure as error:
         raise EnvironmentFailure(error.message, hint=error.hint) from error
     except WtxtgitError as error:
-        return _Looked(unreadable(file.name, error))
-    listed = any_format.members(data, members(file.name, file.place, threads=1))
-    if len(listed) > 1:
-        return _Looked(None, listed)
-    verdict = verify_data(file.name, data, file.asked, file.place, threads=1, progress=progress)
-    return _Looked(verdict)
+        return _InspectedFile(unreadable(file.name, error))
+    listed_members = any_format.members(data, members(file.name, file.place, threads=1))
+    if len(listed_members) > 1:
+        return _InspectedFile(None, listed_members)
+    verdict = verify_data(file.name, data, file.demands, file.place, threads=1, progress=progress)
+    return _InspectedFile(verdict)
 
 
 def _check_shards(shards: _Shards, progress: Progress) -> tuple[MemberFindings, ...]:
     file = shards.file
     open_member = members(file.name, file.place, threads=1)
-    options = replace(file.asked.reading, integrity_key=file.asked.hmac_key)
-    counted = _counting(open_member, progress)
-    return tuple(any_format.check_members(_read(file), shards.paths, options, counted))
+    options = replace(file.demands.reading, integrity_key=file.demands.hmac_key)
+    opened = _counting(open_member, progress)
+    return tuple(any_format.check_members(_read(file), shards.paths, options, opened))
 
 
 def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:
@@ -396,7 +395,7 @@ def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:
     return verify_data(
         file.name,
         _read(file),
-        file.asked,
+        file.demands,
         file.place,
         checked.members,
         threads=1,
@@ -415,10 +414,10 @@ def _read(file: _File) -> ByteView:
     folder = file.place.clone
     try:
         with clone_at(folder or Path()):
-            same = _names(file.name, file.place) == (file.blob, file.tree)
+            is_same = _names(file.name, file.place) == (file.blob, file.tree)
     except EnvironmentFailure as error:
         raise _CloneFailure(error.message, hint=error.hint) from error
-    if not same:
+    if not is_same:
         raise _CloneFailure(f"a worker's clone has a different {file.name!r} than this one")
     return read_checkpoint(file.name, file.place)
 
