@@ -106,7 +106,7 @@ def assert_same(repo: Repo, tips: Sequence[str], root: str | None = None) -> Wal
         states, violations = each_by_itself(walk, tips)
         assert walk.commits.keys() == states.keys()
         assert {oid: walk.standing(oid) for oid in states} == {
-            oid: state.standing for oid, state in states.items()
+            oid: state.facts for oid, state in states.items()
         }
         assert {oid: list(walk.violations(oid)) for oid in states} == violations
         # Those of tips are kept, the others found anew.

@@ -159,7 +159,7 @@ def _armored(n: int) -> bytes:
 
 
 def _agent(view: ByteView) -> None:
-    Agent(BytesIO(view).read, BytesIO().write).held()
+    Agent(BytesIO(view).read, BytesIO().write).list_keys()
 
 
 def _identities(n: int) -> bytes:

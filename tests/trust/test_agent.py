@@ -61,7 +61,7 @@ class TestOnBuffers:
     def test_what_is_asked_is_spelled_as_the_draft_says(self) -> None:
         sent = BytesIO()
         agent = Agent(BytesIO(listed() + answer(14, string(SIGNATURE))).read, sent.write)
-        assert agent.held() == AgentKeys((), ())
+        assert agent.list_keys() == AgentKeys((), ())
         assert agent.sign(PUBLIC, b"message") == bytes(64)
         blob = public_blob(PUBLIC)
         wanted = bytes([13]) + string(blob) + string(b"message") + bytes(4)
@@ -70,7 +70,7 @@ class TestOnBuffers:
     def test_keys_of_other_types_are_passed_over(self) -> None:
         other = string(b"ssh-rsa") + string(b"e") + string(b"n")
         said = listed((other, b"r"), (public_blob(PUBLIC), b"a\xff"), (b"", b""))
-        held = asked(said).held()
+        held = asked(said).list_keys()
         assert held.keys == (Identity(PUBLIC, "a\\xff"),)
         assert held.others == (OtherKey(other, "r"), OtherKey(b"", ""))
         assert [key.kind for key in held.others] == ["ssh-rsa", "?"]
@@ -93,7 +93,7 @@ class TestOnBuffers:
             def read(self, size: int | None = -1, /) -> bytes:
                 return super().read(1)
 
-        assert Agent(Slow(listed((public_blob(PUBLIC), b""))).read, BytesIO().write).held()
+        assert Agent(Slow(listed((public_blob(PUBLIC), b""))).read, BytesIO().write).list_keys()
 
     @pytest.mark.parametrize(
         ("said", "told"),
@@ -115,7 +115,7 @@ class TestOnBuffers:
     )
     def test_hostile_lists(self, said: bytes, told: str) -> None:
         with pytest.raises(AgentError, match=told):
-            asked(said).held()
+            asked(said).list_keys()
 
     @pytest.mark.parametrize(
         ("said", "told"),
@@ -136,7 +136,7 @@ class TestOnBuffers:
     @given(st.binary(max_size=200))
     def test_any_answer_raises_our_error_alone(self, data: bytes) -> None:
         for said in (data, answer(12, data), answer(14, data)):
-            for ask in (Agent.held, lambda agent: agent.sign(PUBLIC, b"m")):
+            for ask in (Agent.list_keys, lambda agent: agent.sign(PUBLIC, b"m")):
                 try:
                     ask(asked(said))
                 except AgentError:
@@ -188,7 +188,7 @@ class TestConnections:
     ) -> None:
         path = listening(said)
         with pytest.raises(AgentError, match=r"no answer in 0\.2 s"), connect(path, 0.2) as agent:
-            agent.held()
+            agent.list_keys()
 
     def test_a_signature_that_does_not_hold_is_no_signature(
         self, listening: Callable[[bytes], Path]
@@ -288,7 +288,7 @@ class TestRealAgent:
             assert (key.public_key, key.name) == (public, f"agent:{told}")
             VerifyKey(public).verify(b"message", key.sign(b"message"))
         with connect(running, 10) as agent:
-            held = agent.held()
+            held = agent.list_keys()
         assert held.keys == (Identity(public, "a b@c"),)
         assert [other.kind for other in held.others] == ["ecdsa-sha2-nistp256"]
 

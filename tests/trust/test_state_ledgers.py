@@ -403,11 +403,11 @@ class TestPlaces:
 
     def test_judging_takes_them(self) -> None:
         state = state_after(tree(artifacts=[b"a"]), root())
-        standing = state_after(tree(), state).standing
+        standing = state_after(tree(), state).facts
         assert standing.places == {b"a", SIGNERS_PATH}
         assert (standing.trusted, standing.is_signed) == (FIRST.keys, True)
         nobody = start(SignersState(), Tree(artifacts=frozenset({b"a"})))
-        assert (nobody.standing.places, nobody.standing.is_signed) == ({b"a"}, False)
+        assert (nobody.facts.places, nobody.facts.is_signed) == ({b"a"}, False)
 
 
 class TestWorkedExample:
@@ -434,4 +434,4 @@ class TestWorkedExample:
         p = state_after(tree(moved, signers=S2), n)
         assert opened(p) == {moved}
         # What stands at `model` is judged there, without a ledger: it is a place.
-        assert MODEL in state_after(tree(moved, signers=S2), p).standing.places
+        assert MODEL in state_after(tree(moved, signers=S2), p).facts.places

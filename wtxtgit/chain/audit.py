@@ -241,7 +241,7 @@ class _Audit:
             before = join([walk.state(self._was), walk.state(tip)])
             state, lost = step(walk.tree(tip), before, signed)
             violations += lost
-            trust = state.standing
+            trust = state.facts
         violations += self._unaccepted(tip)
         (root, *_) = walk.start.signers
         signers = walk.tree(tip).signers

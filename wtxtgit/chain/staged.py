@@ -229,7 +229,7 @@ class _CheckWork:
         """
         walk, snapshot = self._walk, self._staged.snapshot
         state, violations = step(self._tree, walk.before(parents), signed)
-        after = state.standing
+        after = state.facts
         files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
         if not (after.is_signed or self._staged.is_whole) and parents:
             before = walk.snapshot(parents[0])

@@ -65,7 +65,7 @@ class Walk:
     unjudged: frozenset[str] = frozenset()
     """Commits older than a root that is a file; they are not judged as changes."""
     _states: dict[str, TrustState] = field(default_factory=dict)
-    _standings: dict[str, TrustFacts] = field(default_factory=dict)
+    _facts: dict[str, TrustFacts] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
     _cached: frozenset[str] = frozenset()
     """The commits whose states came from the cache; the walk starts after them."""
@@ -139,7 +139,7 @@ class Walk:
 
     def standing(self, oid: str) -> TrustFacts:
         """Return the trust facts after a commit, by which its files are judged."""
-        return self._standings.get(oid, self.start.standing)
+        return self._facts.get(oid, self.start.facts)
 
     def before(self, parents: Iterable[str]) -> TrustState:
         """Return the state before a commit with these parents."""
@@ -292,7 +292,7 @@ class Walk:
         if not states or any(parent not in reachable for c in remaining for parent in c.parents):
             return False
         self._states |= states
-        self._standings |= {oid: state.standing for oid, state in states.items()}
+        self._facts |= {oid: state.facts for oid, state in states.items()}
         self._cached = frozenset(states)
         self._advance(remaining, set(tips), visit)
         return True
@@ -325,7 +325,7 @@ class Walk:
                 state, broken_rules = step(tree, self.before(parents), signed)
                 violations = tuple(broken_rules)
             self._states[commit.oid], self._violations[commit.oid] = state, violations
-            self._standings[commit.oid] = state.standing
+            self._facts[commit.oid] = state.facts
             if visit is not None:
                 visit(commit.oid)
             if self._is_before_root(tree) and before_root.issuperset(parents):

@@ -32,8 +32,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER_MODE = 0o700
 _SECRET_MODE = 0o600
 _PUBLIC_MODE = 0o644
-_OF_OTHERS = 0o077
-_WRITTEN_BY_OTHERS = 0o022
+_ACCESSIBLE_TO_OTHERS = 0o077
+_WRITABLE_BY_OTHERS = 0o022
 MAX_PASSPHRASE = 1024
 """Most bytes of a passphrase."""
 
@@ -66,11 +66,11 @@ class Keyring:
     def names(self) -> tuple[str, ...]:
         """Return the names of all keys that have both files, sorted."""
         try:
-            there = {entry.name for entry in self.folder.iterdir()}
+            files = {entry.name for entry in self.folder.iterdir()}
         except FileNotFoundError:
             return ()
         return tuple(
-            sorted(name for name in there if is_name(name) and name + PUBLIC_ENDING in there)
+            sorted(name for name in files if is_name(name) and name + PUBLIC_ENDING in files)
         )
 
     def public(self, name: str) -> PublicKey:
@@ -109,8 +109,7 @@ class Keyring:
         try:
             self.finish(name, public)
         except BaseException as error:
-            # If both files exist the key is complete; a public file that somebody else made does
-            # not count.
+            # If both files exist the key is complete, unless another process made the public file.
             if isinstance(error, UsageError) or not os.path.lexists(public_path):
                 path.unlink()
             raise
@@ -145,7 +144,7 @@ class Keyring:
             return
         # Whoever may add files can add a public key beside a secret one; a sticky bit does not
         # prevent that.
-        if mode & _WRITTEN_BY_OTHERS:
+        if mode & _WRITABLE_BY_OTHERS:
             raise EnvironmentFailure(
                 f"{self.folder}: others can write to the folder of keys",
                 hint=f"chmod 700 {shlex.quote(str(self.folder))}",
@@ -186,7 +185,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     # Checked by the open descriptor, not the path: what is checked is what is read.
     if status.st_uid != user and user != 0:
         raise EnvironmentFailure(f"{path}: the secret key belongs to another user")
-    if status.st_mode & _OF_OTHERS:
+    if status.st_mode & _ACCESSIBLE_TO_OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         raise EnvironmentFailure(
             f"{path}: others can read the secret key (mode {mode:04o})",

@@ -17,8 +17,8 @@ SECRET_SIZE = 32
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
-_OF_OTHERS = 0o077
-_WRITTEN_BY_OTHERS = 0o022
+_ACCESSIBLE_TO_OTHERS = 0o077
+_WRITABLE_BY_OTHERS = 0o022
 
 
 def local_secret(path: Path, *, make: bool = True) -> bytes | None:
@@ -48,12 +48,12 @@ def _read(path: Path) -> bytes | None:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
+        status = os.fstat(descriptor)
         # Checked by the open descriptor: otherwise the file could be exchanged after the check.
         is_secret = (
-            stat.S_ISREG(facts.st_mode)
-            and facts.st_uid == os.geteuid()
-            and not facts.st_mode & _OF_OTHERS
+            stat.S_ISREG(status.st_mode)
+            and status.st_uid == os.geteuid()
+            and not status.st_mode & _ACCESSIBLE_TO_OTHERS
             and _is_own(path.parent)
         )
         content = file.read(SECRET_SIZE + 1) if is_secret else b""
@@ -69,5 +69,5 @@ def _nearest(folder: Path) -> Path:
 
 def _is_own(folder: Path) -> bool:
     """Tell whether nobody else can put files there; as root in another user's home, others can."""
-    facts = folder.stat()
-    return facts.st_uid == os.geteuid() and not facts.st_mode & _WRITTEN_BY_OTHERS
+    status = folder.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS

@@ -13,12 +13,12 @@ Signers are lines of allowed_signers (ssh-keygen(1), "ALLOWED SIGNERS"). `.wtxt/
   with options, certificates and other types of keys, also those on tokens, are
   refused by name (`why_no_key`);
 - a principal is a single name: no pattern, no list, no quotes;
-- no key stands twice; a principal may have several keys;
+- no key is listed twice; a principal may have several keys;
 - `# threshold: N` says how many principals have to seal a change of the
   file, 1 to 8 and 1 if it is missing: a record has no room for more
-  signatures, and several keys of a principal count once. It stands once at
-  most, and a comment that begins with the word in any other spelling is
-  refused, since it would be mistaken for a threshold;
+  signatures, and several keys of a principal count once. There is at most
+  one such line, and a comment that begins with the word in any other spelling
+  is refused, since it would be mistaken for a threshold;
 - other lines that begin with `#` and empty lines are ignored, and kept.
 
 `parse_signers` reads what people give to `verify --signers`: there a line may lack the principal,
@@ -64,7 +64,7 @@ KEY_TYPES = re.compile(
 _CERTIFICATE = re.compile(r".*-cert-v01@openssh\.com")
 _SK = "sk-"
 _OPTION = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:=.*|,.*)?", re.DOTALL)
-_CLOCKED = ("valid-after", "valid-before")
+_TIME_OPTIONS = ("valid-after", "valid-before")
 _WHY_NO_OPTION = {
     "cert-authority": "certificates are not used, and each signer has their own line",
     "namespaces": "a signer's key is used only to seal",
@@ -204,8 +204,8 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
         raise KeyFileError(f"{name}: the key's check numbers differ")
     if (kind := inner.string()) != KEY_TYPE:
         shown = kind[:_TYPE_SHOWN].decode("ascii", "backslashreplace")
-        known = KEY_TYPES.fullmatch(shown)
-        raise KeyFileError(f"{name}: {why_no_key(shown) if known else 'not an ed25519 key'}")
+        is_key_type = KEY_TYPES.fullmatch(shown)
+        raise KeyFileError(f"{name}: {why_no_key(shown) if is_key_type else 'not an ed25519 key'}")
     public, secret = inner.string(), inner.string()
     if len(public) != PUBLIC_SIZE or secret[SEED_SIZE:] != public:
         raise KeyFileError(f"{name}: the ed25519 key has the wrong size")
@@ -276,7 +276,7 @@ def why_no_option(word: str) -> str:
     if match is None:
         return f'"{word}" is neither ssh-ed25519 nor an option'
     option = match[1].lower()
-    if option in _CLOCKED:
+    if option in _TIME_OPTIONS:
         return (
             f"{option} is an option that depends on the time, which is never consulted here: "
             "a signer stays one until the line is removed"
@@ -313,9 +313,9 @@ class Strings:
     def take(self, size: int) -> bytes:
         if size > self.left:
             raise self._cut_short()
-        taken = self._data[self._pos : self._pos + size]
+        data = self._data[self._pos : self._pos + size]
         self._pos += size
-        return taken
+        return data
 
     def rest(self) -> bytes:
         return self.take(self.left)
@@ -340,15 +340,15 @@ def public_blob(public_key: bytes) -> bytes:
 
 def parse_public_blob(blob: bytes) -> bytes | None:
     """Return the 32 bytes of an encoded ed25519 public key; None for anything else."""
-    return _after(_PUBLIC_HEAD, blob, PUBLIC_SIZE)
+    return _without_head(_PUBLIC_HEAD, blob, PUBLIC_SIZE)
 
 
 def parse_signature_blob(blob: bytes) -> bytes | None:
     """Return the 64 bytes of an encoded ed25519 signature; None for anything else."""
-    return _after(_SIGNATURE_HEAD, blob, SIGNATURE_SIZE)
+    return _without_head(_SIGNATURE_HEAD, blob, SIGNATURE_SIZE)
 
 
-def _after(head: bytes, blob: bytes, size: int) -> bytes | None:
+def _without_head(head: bytes, blob: bytes, size: int) -> bytes | None:
     if not blob.startswith(head) or len(blob) != len(head) + size:
         return None
     return blob[len(head) :]
@@ -438,13 +438,13 @@ class SignersFile:
 
         Raises KeyFileError for a number that no file can have.
         """
-        spelled = f"# threshold: {threshold}"
+        new_line = f"# threshold: {threshold}"
         lines = [line for line, _ in self.lines]
         at = next((n for n, line in enumerate(lines) if _is_threshold(line)), None)
         if at is None:
-            lines.insert(0, spelled)
+            lines.insert(0, new_line)
         else:
-            lines[at] = spelled + ("\r" if lines[at].endswith("\r") else "")
+            lines[at] = new_line + ("\r" if lines[at].endswith("\r") else "")
         return parse("".join(f"{line}\n" for line in lines).encode("utf-8"), name)
 
 

@@ -1,4 +1,4 @@
-"""Keys that sign, whose secret is either at hand or held by an ssh-agent.
+"""Keys that sign: their secret is either in memory or held by an ssh-agent.
 
 `Agent` speaks the agent's protocol (draft-miller-ssh-agent) over a read and a write function;
 `connect` yields a connected one. The agent's answers are treated as hostile: they are bounded, and
@@ -68,7 +68,7 @@ class SigningKey(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SeedKey:
-    """A key whose secret is at hand."""
+    """A key whose secret is in memory."""
 
     name: str
     secret: SecretKey = field(repr=False)
@@ -126,13 +126,13 @@ def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
     Raises AgentError, which explains why keys of other types can't be used.
     """
     with connect(socket, LIST_SECONDS) as connected:
-        identities = connected.held()
+        identities = connected.list_keys()
     keys = {fingerprint(key.public_key): key.public_key for key in identities.keys}
     if wanted is None:
         if not keys:
-            passed = ", ".join(sorted({other.kind for other in identities.others})[:_TYPES_SHOWN])
+            unusable = ", ".join(sorted({other.kind for other in identities.others})[:_TYPES_SHOWN])
             raise AgentError(
-                "the ssh-agent holds no ed25519 key" + (f", only {passed}" if passed else ""),
+                "the ssh-agent holds no ed25519 key" + (f", only {unusable}" if unusable else ""),
                 hint="ssh-add FILE adds a key",
             )
         if len(keys) > 1:
@@ -141,7 +141,7 @@ def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
                 hint="ssh-add -l lists fingerprints; agent:SHA256:... chooses a key",
             )
         (wanted,) = keys
-    # A key of another type is there: say why it can't be used, not that it is missing.
+    # If the agent has that key, but of another type, the error says why it can't be used.
     for other in identities.others:
         if blob_fingerprint(other.blob) == wanted:
             raise AgentError(f"agent:{wanted}: {why_no_key(other.kind)}")
@@ -197,13 +197,13 @@ class Agent:
         self._receive = read
         self._send = write
 
-    def held(self) -> AgentKeys:
+    def list_keys(self) -> AgentKeys:
         """List the agent's keys; raises AgentError."""
         answer = self._ask(bytes([REQUEST_IDENTITIES]), IDENTITIES_ANSWER, "to list its keys")
         count = answer.number()
-        # Before the loop: a mere number must not make us work.
+        # Before the loop, which must not run as often as an unchecked number says.
         if count > answer.left // _LEAST_IDENTITY:
-            raise _nonsense("claims more keys than it sends")
+            raise _unexpected("claims more keys than it sends")
         keys, others = [], []
         for _ in range(count):
             blob, comment = answer.string(), answer.string().decode("utf-8", "backslashreplace")
@@ -213,7 +213,7 @@ class Agent:
             else:
                 others.append(OtherKey(blob, comment))
         if answer.left:
-            raise _nonsense("sends more than it claims")
+            raise _unexpected("sends more than it claims")
         return AgentKeys(tuple(keys), tuple(others))
 
     def sign(self, public_key: bytes, message: bytes) -> bytes:
@@ -226,7 +226,7 @@ class Agent:
         answer = self._ask(request + flags, SIGN_RESPONSE, "to sign")
         signature = parse_signature_blob(answer.string())
         if signature is None or answer.left:
-            raise _nonsense("sends no ed25519 signature")
+            raise _unexpected("sends no ed25519 signature")
         return signature
 
     def _ask(self, request: bytes, wanted: int, what: str) -> Strings:
@@ -234,20 +234,20 @@ class Agent:
         size = int.from_bytes(self._read(4), "big")
         # The agent chooses the size: nothing is allocated before it is bounded.
         if not 0 < size <= MAX_ANSWER:
-            raise _nonsense(f"an answer of {size} bytes")
+            raise _unexpected(f"an answer of {size} bytes")
         answer = self._read(size)
         if answer[0] == FAILURE:
             raise AgentError(f"the ssh-agent refuses {what}")
         if answer[0] != wanted:
-            raise _nonsense(f"an answer of type {answer[0]}")
-        return Strings(answer[1:], lambda: _nonsense("an answer that is cut short"))
+            raise _unexpected(f"an answer of type {answer[0]}")
+        return Strings(answer[1:], lambda: _unexpected("an answer that is cut short"))
 
     def _read(self, size: int) -> bytes:
         content = bytearray()
         while len(content) < size:
             piece = self._receive(size - len(content))
             if not piece:
-                raise _nonsense("ends in the middle of an answer")
+                raise _unexpected("ends in the middle of an answer")
             content += piece
         return bytes(content)
 
@@ -283,20 +283,20 @@ class _TimedSocket:
         self._connection.settimeout(seconds)
 
     def read(self, size: int, /) -> bytes:
-        self._hurry()
+        self._apply_deadline()
         return self._connection.recv(size)
 
     def write(self, data: bytes, /) -> None:
-        self._hurry()
+        self._apply_deadline()
         self._connection.sendall(data)
 
-    def _hurry(self) -> None:
+    def _apply_deadline(self) -> None:
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        # The time that is left in all: a byte now and then must not restart the clock.
+        # The time that is left in total: single bytes must not restart the clock.
         self._connection.settimeout(left)
 
 
-def _nonsense(what: str) -> AgentError:
+def _unexpected(what: str) -> AgentError:
     return AgentError(f"unexpected answer from the ssh-agent: {what}")

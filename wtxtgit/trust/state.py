@@ -1,4 +1,4 @@
-"""What an audit knows after a commit: sets that only grow, and what follows from them.
+"""The state of trust after a commit: sets that only grow, and what follows from them.
 
 Pure functions that implement `docs/spec/trust.md`, "State". `join` is the union of states, so no
 shape of history takes anything away; what a commit adds is in `trust.step`. No clock is read.
@@ -65,8 +65,8 @@ class SignersContent:
 class SignersState:
     """A signers state: a file, and the signers ledger up to the record by which it counts.
 
-    `ledger` is None if the file is not sealed; `file` is None if nobody may sign. A fixed one is
-    never followed by another.
+    `ledger` is None if the file is not sealed; `file` is None if nobody may sign. If it `is_fixed`
+    no other state ever follows it.
     """
 
     file: SignersContent | None = None
@@ -116,7 +116,7 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class TrustFacts:
-    """What is needed of a state to judge files.
+    """The part of a state that is needed to judge files.
 
     `trusted` are the keys that are trusted now, `is_signed` says whether there are any, `places`
     are the paths that ever were artifacts.
@@ -160,14 +160,14 @@ class TrustState:
             and not self._is_joined(one)
         )
 
-    def _is_joined(self, one: SignersState) -> bool:
+    def _is_joined(self, signers: SignersState) -> bool:
         """Tell whether another signers state has continued in this one's place."""
         # Only sealed signers can be joined: without a ledger nothing continues.
-        if one.ledger is None or one.is_fixed:
+        if signers.ledger is None or signers.is_fixed:
             return False
-        joined = self.lines.get(line_of(one.ledger), LedgerLine()).joined
+        joined = self.lines.get(line_of(signers.ledger), LedgerLine()).joined
         return any(
-            begins(one.ledger, other)
+            begins(signers.ledger, other)
             and any(new.ledger is not None and begins(by, new.ledger) for new in self.signers)
             for other, by in joined
         )
@@ -184,7 +184,7 @@ class TrustState:
         return any(one.keys for one in self.newest)
 
     @cached_property
-    def standing(self) -> TrustFacts:
+    def facts(self) -> TrustFacts:
         return TrustFacts(self.trusted, self.is_signed, self.places)
 
 
@@ -248,8 +248,8 @@ def is_later(record: Record, ledger: Ledger) -> bool:
     """Tell whether a record states that it is later than a whole ledger: by its ts, then its gen.
 
     Whoever seals a record that joins ledgers knows them, and gives it no earlier ts and a greater
-    gen. So an older record can't join ledgers that were sealed knowing of it, in a history that
-    hides this.
+    gen. So an old record can't be used to join ledgers that were sealed after it, in a history that
+    hides the order.
     """
     last = ledger.last.meta
     return (record.meta.ts, record.meta.gen) > (last.ts, last.gen)
@@ -282,11 +282,11 @@ def _union(one: TrustState, other: TrustState) -> TrustState:
     # stay shared.
     lines = dict(one.lines)
     for name, line in other.lines.items():
-        mine = lines.get(name)
-        if mine is None:
+        own = lines.get(name)
+        if own is None:
             lines[name] = line
-        elif mine is not line and mine != line:
-            lines[name] = LedgerLine(_longest(mine.stands | line.stands), mine.joined | line.joined)
+        elif own is not line and own != line:
+            lines[name] = LedgerLine(_longest(own.stands | line.stands), own.joined | line.joined)
     joined = TrustState(
         one.signers | other.signers,
         lines,
@@ -304,7 +304,7 @@ def open_ledgers(state: TrustState, signed_by: SignedBy) -> Mapping[LineId, tupl
     Left out are ledgers in whose place another one has continued, as long as that one is accepted
     itself.
     """
-    known = state._open  # what is derived of a state is kept in it
+    known = state._open  # results are cached in the state
     for name, line in state.lines.items():
         if name not in known:
             known[name] = tuple(
@@ -444,13 +444,13 @@ def accepted_length(
     known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
     by_introduction: dict[SignersState, list[int]] = {}
     for one in state.introductions:
-        there = (shared(ledger, other) for other in one.by_line.get(name, ()))
-        by_introduction.setdefault(one.signers, []).append(max(there, default=0))
+        shared_lengths = (shared(ledger, other) for other in one.by_line.get(name, ()))
+        by_introduction.setdefault(one.signers, []).append(max(shared_lengths, default=0))
     # Anybody who copies a sealed change of the signers introduces them again, behind records of
     # their own. So a record has to be in every introduction to be accepted; any is enough to be
     # held.
-    for signers, each in by_introduction.items():
-        lengths[signers] = max(lengths[signers], max(each) if held else min(each))
+    for signers, introduced in by_introduction.items():
+        lengths[signers] = max(lengths[signers], max(introduced) if held else min(introduced))
     least = min(lengths.values(), default=known)
 
     def counts(n: int) -> bool:
@@ -473,10 +473,10 @@ def standing_lengths(
 ) -> dict[SignersState, int]:
     """Return how many of a ledger's first records stand under each signers state."""
     lengths = {other: shared(ledger, other) for other in {one for one, _ in line.stands}}
-    standing = dict.fromkeys(state.signers, 0)
+    by_signers = dict.fromkeys(state.signers, 0)
     for other, one in line.stands:
-        standing[one] = max(standing[one], lengths[other])
-    return standing
+        by_signers[one] = max(by_signers[one], lengths[other])
+    return by_signers
 
 
 def _is_joined(state: TrustState, line: LedgerLine, ledger: Ledger, signed_by: SignedBy) -> bool:

@@ -1,8 +1,8 @@
 """A step: what a commit adds to the state, and which rules it violates.
 
 Pure: a tree and the state before it go in, the state after it and the violations come out. The
-rules are those of `docs/spec/trust.md`, "A step", whose numbers stand in comments. What violates a
-rule adds nothing.
+rules are those of `docs/spec/trust.md`, "A step"; comments have their numbers. What violates a rule
+adds nothing.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class _StepWork:
         """Whether the tree has a change of the signers that does not count."""
         self._repos = self._known_repos()
         self._is_first_repo = not self._repos
-        self._standing: dict[LineId, list[tuple[bytes, Ledger]]] = {}
+        self._tree_ledgers: dict[LineId, list[tuple[bytes, Ledger]]] = {}
         self._joined: set[Ledger] = set()
-        self._gone: list[Ledger] = []
+        self._deleted: list[Ledger] = []
         """Open ledgers that have released their places, and that no ledger of the tree extends."""
         self.violations: list[Violation] = []
 
@@ -111,7 +111,7 @@ class _StepWork:
     def _line(self, name: LineId) -> LedgerLine:
         return self._lines.get(name) or self._before.lines.get(name) or LedgerLine()
 
-    def _fail(self, kind: str, path: bytes, message: str, gen: int | None = None) -> None:
+    def _report(self, kind: str, path: bytes, message: str, gen: int | None = None) -> None:
         self.violations.append(Violation(kind, path, message, gen))
 
     # (1) Signers.
@@ -127,9 +127,9 @@ class _StepWork:
         # A trust root that is a file is never replaced: `docs/spec/trust.md`, "State".
         if any(one.is_fixed for one in newest) or self._is_as_before(file, ledger):
             return
-        why = self._why_refused(file, ledger)
-        if why is not None:
-            self.refuse_signers(why)
+        reason = self._why_refused(file, ledger)
+        if reason is not None:
+            self.refuse_signers(reason)
             return
         if ledger is not None and ledger.place != SIGNERS_PATH:
             ledger = None  # the first file, beside which another one's stands
@@ -144,10 +144,10 @@ class _StepWork:
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
 
-    def refuse_signers(self, why: str) -> None:
+    def refuse_signers(self, reason: str) -> None:
         self._is_refused = True
-        message = f"{why}; the signers stay as before"
-        self._fail("signers-changed", SIGNERS_PATH, message)
+        message = f"{reason}; the signers stay as before"
+        self._report("signers-changed", SIGNERS_PATH, message)
 
     def _is_as_before(self, file: SignersContent | None, ledger: Ledger | None) -> bool:
         """Tell whether a tree has the newest signers, and no record about them that was not
@@ -170,12 +170,12 @@ class _StepWork:
         demand.
         """
         newest = self._before.newest
-        asked = [one for one in newest if one.file is not None and one.keys]
+        deciding = [one for one in newest if one.file is not None and one.keys]
         if file is None:
             return self._tree.signers_fault or "the file is gone"
         if not file.keys:
             return "it names no signer"
-        if not asked:
+        if not deciding:
             # Trust on first use, which callers have to report.
             return None
         # From here on in the order of the spec: place, extension, content, time, keys, threshold.
@@ -191,29 +191,29 @@ class _StepWork:
             return "two changes of the signers were merged, and neither is sealed by both sides"
         if any(one.ledger is not None and not is_later(ledger.last, one.ledger) for one in newest):
             return "its record is not later than those of all other changes of the signers"
-        if file.keys & self._taken_away(ledger):
+        if file.keys & self._removed_keys(ledger):
             return "it brings back a key that the other side removed"
-        for one in asked:
+        for one in deciding:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
             if count < one.threshold:
                 return f"it is sealed by {count} of the previous signers, but needs {one.threshold}"
         return None
 
-    def _taken_away(self, ledger: Ledger) -> frozenset[bytes]:
+    def _removed_keys(self, ledger: Ledger) -> frozenset[bytes]:
         """Return keys that newest signers have removed in histories that this ledger does not
         continue.
 
         Whoever sealed the ledger may not have known of that.
         """
-        beside = [
+        diverged = [
             one
             for one in self._before.newest
             if one.ledger is not None and not begins(one.ledger, ledger)
         ]
         return frozenset(
             key
-            for one in beside
+            for one in diverged
             for old in self._before.signers
             if comes_after(one, old)
             for key in old.keys - one.keys
@@ -227,76 +227,76 @@ class _StepWork:
         as_before = {path for path, one in sole.items() if ledgers.get(path) is one}
         changed = [path for path in ledgers if path not in as_before]
         for path in changed:
-            self._standing.setdefault(line_of(ledgers[path]), []).append((path, ledgers[path]))
-        for name, standing in self._standing.items():
+            self._tree_ledgers.setdefault(line_of(ledgers[path]), []).append((path, ledgers[path]))
+        for name, tree_ledgers in self._tree_ledgers.items():
             paths = (one.place + LEDGER_SUFFIX for one in self._open.get(name, ()))
-            standing += [(path, ledgers[path]) for path in paths if path in as_before]
+            tree_ledgers += [(path, ledgers[path]) for path in paths if path in as_before]
         not_extended = [
             one
             for name, open_ones in self._open.items()
             for one in open_ones
             if one.place + LEDGER_SUFFIX not in as_before
-            and not any(extends(other, one) for _, other in self._standing.get(name, ()))
+            and not any(extends(other, one) for _, other in self._tree_ledgers.get(name, ()))
         ]
-        # Only a ledger that released its place may be missing; (2.5) requires more if something
-        # stands there.
+        # Only a ledger that released its place may be missing; (2.5) requires more if another
+        # ledger is there.
         missing = [one for one in not_extended if not lets_go(one)]
-        self._gone = [one for one in not_extended if lets_go(one)]
-        # An unchanged ledger is examined again if others meet it at its place, or continue it.
-        again = {
+        self._deleted = [one for one in not_extended if lets_go(one)]
+        # An unchanged ledger is checked again if others have its line or its place.
+        rechecked = {
             path
-            for standing in self._standing.values()
-            for path, _ in standing
+            for tree_ledgers in self._tree_ledgers.values()
+            for path, _ in tree_ledgers
             if path in as_before
         } | ({one.place + LEDGER_SUFFIX for one in missing} & as_before)
         # The signers' ledger first: other ledgers refer to the repository by it.
-        for path in sorted({*changed, *again}, key=lambda path: (path != SIGNERS_LEDGER, path)):
+        for path in sorted({*changed, *rechecked}, key=lambda path: (path != SIGNERS_LEDGER, path)):
             self._take_ledger(path, ledgers[path], missing)
         rewritten = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
         for one in missing:
             if one not in self._joined and one.place not in rewritten:
-                self._miss(one)
+                self._report_missing(one)
 
     def _take_ledger(self, path: bytes, ledger: Ledger, missing: Sequence[Ledger]) -> None:
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         known = self._open.get(name, ())
         is_at_place = ledger.place == place
-        here = self._standing.get(name, [(path, ledger)])
-        going_on = [one for one in known if extends(ledger, one)]
+        same_line = self._tree_ledgers.get(name, [(path, ledger)])
+        continued = [one for one in known if extends(ledger, one)]
         if not is_at_place:  # (2.1)
-            if not self._is_moved(ledger, going_on):
-                self._fail("bad-record", place, f"the ledger belongs to {quoted(ledger.place)}")
+            if not self._is_moved(ledger, continued):
+                self._report("bad-record", place, f"the ledger belongs to {quoted(ledger.place)}")
                 return
             message = f"it was moved from {quoted(ledger.place)}, but the move is not sealed"
             self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
-        if known and not going_on:  # (2.2)
-            self._fail("ledger-rewritten", place, _why_not_on(ledger, known))
+        if known and not continued:  # (2.2)
+            self._report("ledger-rewritten", place, _why_not_continued(ledger, known))
             return
         # (2.3) A ledger of another repository proves nothing about this one.
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
-            self._fail("bad-record", place, "the ledger belongs to another repository")
+            self._report("bad-record", place, "the ledger belongs to another repository")
             return
         # (2.4) Of two copies of a ledger the one that continued counts; the other lacks records.
-        if any(there != path and begins(ledger, other) for there, other in here):
-            self._fail("ledger-rewritten", place, "the ledger has been continued at another path")
+        if any(other_path != path and begins(ledger, other) for other_path, other in same_line):
+            self._report("ledger-rewritten", place, "the ledger has been continued at another path")
             return
-        # (2.5) Whoever joins histories has to have known each of them, which a later record states.
+        # (2.5) Whoever joins histories must have known all of them, which a later record proves.
         others = [one for one in missing if one.place == ledger.place]
-        can_join = any(one.place == ledger.place for one in going_on) or all(
+        can_join = any(one.place == ledger.place for one in continued) or all(
             line_of(one) == name for one in others
         )
         if others and not (can_join and self._has_joining_record(name, ledger, others)):
-            what = (
+            not_joined = (
                 "both sides added records, and no later record by a key that is trusted now "
                 "joins them"
             )
-            message = what if can_join else "another ledger is in its place"
-            self._fail("ledger-rewritten", place, message)
+            message = not_joined if can_join else "another ledger is in its place"
+            self._report("ledger-rewritten", place, message)
             return
-        deleted = [one for one in self._gone if one.place == ledger.place]
+        deleted = [one for one in self._deleted if one.place == ledger.place]
         if not all(is_later(ledger.last, one) for one in deleted):
             message = "it is older than a sealed deletion, and no later record brings it back"
-            self._fail("ledger-rewritten", place, message)
+            self._report("ledger-rewritten", place, message)
             return
         self._take_records(path, ledger, others)
 
@@ -312,15 +312,14 @@ class _StepWork:
         bad = [
             n
             for n in range(known, accepted)
-            if self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+            if self._report_fault(place, ledger, n, self._why_not_added(line, ledger, n))
         ]
         if bad:
             return
-        # Nothing after a record that does not count is examined, because it continues from that
-        # record.
+        # Records after one that does not count are not examined, because they continue from it.
         length = accepted
         while length < len(ledger.records):
-            if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
+            if self._report_fault(place, ledger, length, self._why_not_signed(ledger, length)):
                 break
             length += 1
         if length:
@@ -345,11 +344,11 @@ class _StepWork:
             return
         if not is_sealed:
             length, last = len(ledger.records), len(ledger.records) - 1
-            standing = standing_lengths(self._before, before, ledger)
+            lengths = standing_lengths(self._before, before, ledger)
             signers = frozenset(
                 one
                 for one in signers
-                if standing[one] == length
+                if lengths[one] == length
                 or not one.keys
                 or self._signed_by(ledger, last, one.keys).valid
             )
@@ -361,12 +360,14 @@ class _StepWork:
         line = self._line(line_of(one))
         self._lines[line_of(one)] = LedgerLine(line.stands, line.joined | {(one, by)})
 
-    def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
-        if why is not None:
-            kind, message = why
+    def _report_fault(
+        self, place: bytes, ledger: Ledger, n: int, fault: tuple[str, str] | None
+    ) -> bool:
+        if fault is not None:
+            kind, message = fault
             gen = ledger.records[n].meta.gen
-            self._fail(kind, place, f"generation {gen} {message}", gen)
-        return why is not None
+            self._report(kind, place, f"generation {gen} {message}", gen)
+        return fault is not None
 
     def _why_not_signed(self, ledger: Ledger, n: int) -> tuple[str, str] | None:
         """Return why a record that is not accepted yet does not count; None if it does."""
@@ -384,13 +385,13 @@ class _StepWork:
         do.
         """
         record = ledger.records[n]
-        had = {
+        known_signatures = {
             signature
             for other, _ in line.stands
             if n < len(other.records) and other.records[n].merkle_this == record.merkle_this
             for signature in other.records[n].signatures
         }
-        added = {one.keyid for one in record.signatures if one not in had}
+        added = {one.keyid for one in record.signatures if one not in known_signatures}
         if not added:
             return None
         signed = self._signed_by(ledger, n, self._keys)
@@ -417,11 +418,11 @@ class _StepWork:
             return bool(later)
         return any(self._signed_by(ledger, n, self._keys).valid for n in later)
 
-    def _is_moved(self, ledger: Ledger, going_on: Sequence[Ledger]) -> bool:
+    def _is_moved(self, ledger: Ledger, continued: Sequence[Ledger]) -> bool:
         """Tell whether a ledger was moved with its file, and nothing remained in its old place."""
-        before = ledger.place + LEDGER_SUFFIX
-        is_left = before in self._tree.ledgers or before in self._tree.broken
-        return bool(going_on) and not is_left and before != SIGNERS_LEDGER
+        old_path = ledger.place + LEDGER_SUFFIX
+        old_remains = old_path in self._tree.ledgers or old_path in self._tree.broken
+        return bool(continued) and not old_remains and old_path != SIGNERS_LEDGER
 
     def _known_repos(self) -> frozenset[bytes]:
         """Return the ids that ledgers may use for the repository: first records of signers'
@@ -443,23 +444,23 @@ class _StepWork:
             ledger.head.repo == NO_REPO and self._is_first_repo
         )
 
-    def _miss(self, ledger: Ledger) -> None:
+    def _report_missing(self, ledger: Ledger) -> None:
         """Report an open ledger that no ledger of the tree continues."""
         path = ledger.place + LEDGER_SUFFIX
         if path in self._tree.broken:
-            return  # told as what it is
+            return  # reported as an invalid ledger
         if path in self._tree.ledgers:
             message = "another ledger is in its place"
-            self._fail("ledger-rewritten", ledger.place, message)
+            self._report("ledger-rewritten", ledger.place, message)
         else:
             message = (
                 "the ledger is gone: a deleted checkpoint must keep its ledger, or its "
                 "deletion must be sealed"
             )
-            self._fail("ledger-removed", ledger.place, message)
+            self._report("ledger-removed", ledger.place, message)
 
 
-def _why_not_on(ledger: Ledger, known: Iterable[Ledger]) -> str:
+def _why_not_continued(ledger: Ledger, known: Iterable[Ledger]) -> str:
     if any(begins(ledger, one) for one in known):
         return "the ledger lacks known records: an older state came back"
     return "the ledger does not continue from its known records"

@@ -172,7 +172,7 @@ def agent(data: bytes) -> bool:
     answers = BytesIO(data)
     agent = Agent(answers.read, BytesIO().write)
     try:
-        held = agent.held()
+        held = agent.list_keys()
         assert all(len(one.public_key) == 32 for one in held.keys)
         agent.sign(PUBLIC, b"message")
     except AgentError as refusal:

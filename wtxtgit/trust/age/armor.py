@@ -56,15 +56,15 @@ def dearmored(data: ByteView, name: str) -> ByteView:
 def armored(content: Iterable[Buffer]) -> Iterator[bytes]:
     """Yield the armor of bytes that come in pieces."""
     yield BEGIN + b"\n"
-    rest = bytearray()
+    pending = bytearray()
     for piece in content:
-        rest += piece
-        whole = len(rest) - len(rest) % _BYTES
+        pending += piece
+        whole = len(pending) - len(pending) % _BYTES
         if whole:
-            yield _wrapped(rest[:whole])
-            del rest[:whole]
-    if rest:
-        yield _wrapped(rest)
+            yield _wrapped(pending[:whole])
+            del pending[:whole]
+    if pending:
+        yield _wrapped(pending)
     yield END + b"\n"
 
 
@@ -117,11 +117,11 @@ class _Lines:
         """Return bytes [start, end); raises AgeError if a line in that part is invalid."""
         first, last = start // _BYTES, -(-end // _BYTES)
         lines = min(last, self._full) - first
-        found = self._decoded(first, lines) if lines > 0 else b""
+        decoded = self._decoded(first, lines) if lines > 0 else b""
         if last > self._full:
-            found += self._last
+            decoded += self._last
         at = start - first * _BYTES
-        part = memoryview(found)[at : at + end - start]
+        part = memoryview(decoded)[at : at + end - start]
         if len(part) != end - start:
             raise self._error("its lines are not all 64 characters long")
         return part

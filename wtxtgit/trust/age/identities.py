@@ -119,13 +119,13 @@ def file_key(head: Header, identities: Iterable[AgeIdentity], name: str) -> byte
         for stanza in head.stanzas:
             if stanza.kind != identity.kind:
                 continue
-            found = identity.unwrapped(stanza, name)
-            if found is None:
+            key = identity.unwrapped(stanza, name)
+            if key is None:
                 continue
-            mac = hmac.digest(payload.derived(found, None, b"header"), head.covered, "sha256")
+            mac = hmac.digest(payload.derived(key, None, b"header"), head.covered, "sha256")
             if not hmac.compare_digest(mac, head.mac):
                 raise AgeError(f"{name}: the age header was changed after it was written")
-            return found
+            return key
     return None
 
 
@@ -137,14 +137,14 @@ def opened(data: ByteView, identities: Iterable[AgeIdentity], name: str) -> Byte
     binary = dearmored(data, name)
     head = header.parse(binary, name)
     keys = tuple(identities)
-    found = file_key(head, keys, name)
-    if found is None:
+    key = file_key(head, keys, name)
+    if key is None:
         raise NoIdentityError(f"{name}: {_why_closed(head, keys)}")
-    return payload.opened(binary[head.nbytes :], found, name)
+    return payload.opened(binary[head.nbytes :], key, name)
 
 
 def _why_closed(head: Header, keys: Iterable[AgeIdentity]) -> str:
-    is_passphrase = any(one.kind == header.SCRYPT for one in keys)
+    is_passphrase = any(identity.kind == header.SCRYPT for identity in keys)
     if not head.is_passphrase:
         return "it opens with a key, not a passphrase" if is_passphrase else NO_MATCH
     # A wrong passphrase can't be told from damage to the passphrase's stanza.
@@ -172,10 +172,10 @@ def parse_file(content: bytes, name: str) -> tuple[X25519Identity | SshIdentity,
         for number, line in enumerate(lines, 1)
         if line.strip() and not line.startswith("#")
     ]
-    found = tuple(_parse_secret(word, f"{name}: line {number}") for number, word in words)
-    if not found:
+    identities = tuple(_parse_secret(word, f"{name}: line {number}") for number, word in words)
+    if not identities:
         raise KeyFileError(f"{name}: has no identity")
-    return found
+    return identities
 
 
 def _parse_secret(word: str, where: str) -> X25519Identity:

@@ -28,8 +28,8 @@ _CHUNK = 64 * 1024
 _TAG = 16
 _SEALED = _CHUNK + _TAG
 _NONCE = 16
-_KEPT = 8
-"""Decrypted chunks that are cached: two threads read adjacent lines at some places each."""
+_MOST_CACHED = 8
+"""Most decrypted chunks that are cached: several threads may each read adjacent lines."""
 
 
 def derived(secret: bytes, salt: bytes | None, info: bytes) -> bytes:
@@ -67,16 +67,16 @@ def sealed(content: Iterable[Buffer], file_key: bytes) -> Iterator[bytes]:
     nonce = os.urandom(_NONCE)
     cipher = ChaCha20Poly1305(derived(file_key, nonce, b"payload"))
     yield nonce
-    rest = bytearray()
+    pending = bytearray()
     number = 0
     for piece in content:
-        rest += piece
+        pending += piece
         # A full chunk may be the last: that is only known when another byte follows.
-        while len(rest) > _CHUNK:
-            yield cipher.encrypt(_nonce(number, is_last=False), bytes(rest[:_CHUNK]), None)
-            del rest[:_CHUNK]
+        while len(pending) > _CHUNK:
+            yield cipher.encrypt(_nonce(number, is_last=False), bytes(pending[:_CHUNK]), None)
+            del pending[:_CHUNK]
             number += 1
-    yield cipher.encrypt(_nonce(number, is_last=True), bytes(rest), None)
+    yield cipher.encrypt(_nonce(number, is_last=True), bytes(pending), None)
 
 
 def _nonce(number: int, *, is_last: bool) -> bytes:
@@ -97,7 +97,7 @@ class _SealedChunks:
         self._sealed = payload[_NONCE:]
         self._count = -(-len(self._sealed) // _SEALED)
         self._cipher = ChaCha20Poly1305(derived(file_key, bytes(payload[:_NONCE]), b"payload"))
-        self._open: OrderedDict[int, bytes] = OrderedDict()
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
 
     def window(self, start: int, end: int) -> memoryview:
@@ -110,9 +110,9 @@ class _SealedChunks:
 
     def _chunk(self, number: int) -> bytes:
         with self._lock:
-            if (kept := self._open.get(number)) is not None:
-                self._open.move_to_end(number)
-                return kept
+            if (cached := self._cache.get(number)) is not None:
+                self._cache.move_to_end(number)
+                return cached
         part = mapped(self._sealed[number * _SEALED : (number + 1) * _SEALED])
         try:
             plain = self._cipher.decrypt(
@@ -122,7 +122,7 @@ class _SealedChunks:
             what = f"chunk {number + 1} of {self._count} is damaged, out of place or not the last"
             raise AgeError(f"{self._name}: the content can't be decrypted: {what}") from None
         with self._lock:
-            self._open[number] = plain
-            while len(self._open) > _KEPT:
-                self._open.popitem(last=False)
+            self._cache[number] = plain
+            while len(self._cache) > _MOST_CACHED:
+                self._cache.popitem(last=False)
         return plain

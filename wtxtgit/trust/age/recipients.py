@@ -67,14 +67,14 @@ def parse_file(content: bytes, name: str) -> tuple[Recipient, ...]:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise KeyFileError(f"{name}: not UTF-8 at byte {error.start}") from None
-    found = [
+    recipients = [
         parse(line, f"{name}: line {number}")
         for number, line in enumerate(lines, 1)
         if line.strip() and not line.startswith("#")
     ]
-    if not found:
+    if not recipients:
         raise KeyFileError(f"{name}: lists no recipient")
-    return tuple(found)
+    return tuple(recipients)
 
 
 def encrypt(
@@ -112,14 +112,14 @@ class _ReadPieces:
     """A readable file over a content in pieces."""
 
     def __init__(self, content: Iterable[Buffer]) -> None:
-        self._coming = iter(content)
+        self._source = iter(content)
         self._piece: memoryview = memoryview(b"")
         self.failure: BaseException | None = None
 
     def read(self, size: int = -1) -> bytes:
         try:
             while not len(self._piece):
-                piece = next(self._coming, None)
+                piece = next(self._source, None)
                 if piece is None:
                     return b""
                 self._piece = memoryview(piece).cast("B")
