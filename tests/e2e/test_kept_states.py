@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.sealed import MODEL, ROOT, Sealed, text
 from wtxtgit.chain.reader import ChainReader
-from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.state_cache import StateCache
 from wtxtgit.chain.walk import Walk
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
@@ -24,9 +24,9 @@ def key_file(tmp_path: Path) -> Path:
 def walked(repo: Sealed, key_file: Path | None, root: str = ROOT) -> tuple[TrustState, int]:
     """The state at HEAD, and how many commits were walked for it."""
     found = Repository.discover(repo.path)
-    kept = None if key_file is None else KeptStates(found, key_file)
+    kept = None if key_file is None else StateCache(found, key_file)
     with BlobReader(found) as blobs, CommitFilesReader(found) as snapshots:
-        walk = Walk.to(found, [repo.head], root, ChainReader(blobs), snapshots, kept=kept)
+        walk = Walk.to(found, [repo.head], root, ChainReader(blobs), snapshots, cache=kept)
         return walk.state(repo.head), len(walk.commits)
 
 

@@ -28,7 +28,7 @@ from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccep
 from wtxtgit.trust.step import step
 
 if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
-    from wtxtgit.chain.state_cache import KeptStates
+    from wtxtgit.chain.state_cache import StateCache
     from wtxtgit.checkpoint.encrypted import EncryptedTexts
     from wtxtgit.trust.age.identities import AgeIdentity
 
@@ -67,11 +67,11 @@ def audit(
     facts: Facts,
     *,
     progress: Progress | None = None,
-    kept: KeptStates | None = None,
+    cache: StateCache | None = None,
 ) -> AuditReport:
     """Judge a range of commits, and its tips; `progress` gets counts of blobs.
 
-    States of commits before the range are taken from `kept` if it has any. Raises
+    States of commits before the range are taken from `cache` if it has any. Raises
     EnvironmentFailure for unknown revisions, and KeyFileError for a trust root that is an
     unreadable file.
     """
@@ -93,7 +93,7 @@ def audit(
         revisions = [request.base, request.was, *request.known]
         judged_before = [commit_of(repo, name) for name in revisions if name is not None]
         try:
-            walk.go(targets, root, kept=kept, judged_before=judged_before, visit=session.visit)
+            walk.go(targets, root, cache=cache, judged_before=judged_before, visit=session.visit)
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
         return session.report()
@@ -139,15 +139,15 @@ class _Audit:
         by_commit: dict[str, list[Finding]] = {}
         for oid, files in changes.items():
             introduced = [of_violation(oid, one) for one in self._introduced(oid, judged)]
-            standing = walk.standing(oid)
-            verdicts = judge.judge(oid, files, walk.reader, facts.__getitem__, standing)
+            trust = walk.standing(oid)
+            verdicts = judge.judge(oid, files, walk.reader, facts.__getitem__, trust)
             by_commit[oid] = [*introduced, *verdicts]
         findings += [finding for some in by_commit.values() for finding in some]
         # A finding that was reported for a commit on the tip's line is not reported again for the
         # tip.
-        standing_kinds: set[str] = set()
-        for tip, (files, standing, violations, name_findings) in tip_trees.items():
-            verdicts = judge.judge(tip, files, walk.reader, facts.__getitem__, standing)
+        kinds_at_tips: set[str] = set()
+        for tip, (files, trust, violations, name_findings) in tip_trees.items():
+            verdicts = judge.judge(tip, files, walk.reader, facts.__getitem__, trust)
             reported = {
                 (one.path, one.kind, one.severity)
                 for oid in self._lines[tip].keys() & judged.keys()
@@ -158,7 +158,7 @@ class _Audit:
                 *verdicts,
                 *name_findings,
             ]
-            standing_kinds.update(one.kind for one in tip_findings)
+            kinds_at_tips.update(one.kind for one in tip_findings)
             findings += [
                 one for one in tip_findings if (one.path, one.kind, one.severity) not in reported
             ]
@@ -170,7 +170,7 @@ class _Audit:
                 from wtxtgit.chain.strict import judge_contents
 
                 findings += judge_contents(self._walk.repo, tip, files.blobs)
-        settled = {one.kind for one in findings} - standing_kinds
+        settled = {one.kind for one in findings} - kinds_at_tips
         return self._summary(len(judged), findings, frozenset(settled))
 
     def _judge_encrypted(self, tip: str, files: JudgedFiles) -> Iterator[Finding]:

@@ -76,7 +76,7 @@ def check(
         # Imported here: numpy and cryptography take longer to load than git takes to answer.
         from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.staged import StagedCommit, judge_staged
-        from wtxtgit.chain.state_cache import KeptStates
+        from wtxtgit.chain.state_cache import StateCache
 
         facts = Facts(repo, processes(), key_file=key_file)
         staged = StagedCommit(
@@ -89,8 +89,8 @@ def check(
             is_strict=request.strict,
             identities=request.identities,
         )
-        kept = KeptStates(repo, key_file)
-        return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept, progress)
+        cache = StateCache(repo, key_file)
+        return judge_staged(repo, staged, request.trust_root, snapshots, facts, cache, progress)
 
 
 def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:

@@ -132,7 +132,7 @@ def changed(
     paths = {path for path in current if any(name in now for name in _files_of(path))}
     # A folder may have replaced a file, or a link a folder.
     paths |= {above for path in now for above in above_of(path) if above in current}
-    # Only something added can stand in the place of a folder.
+    # Only an added entry can have replaced a folder.
     if any(after is not None for after in now.values()):
         paths |= {path for path in current if any(now.get(above) for above in above_of(path))}
     # A changed attribute may alter how files are checked out that the commit does not touch.
@@ -383,7 +383,7 @@ class PathsOfTree:
         self._folders = {above for path in files for above in above_of(path)}
 
     def obstacle(self, path: bytes) -> str | None:
-        """Return what keeps a regular file from standing at a path; None if nothing does."""
+        """Return why there can't be a regular file at a path; None if there can."""
         if path in self._folders:
             return "replaced by a folder"
         for above in above_of(path):

@@ -60,7 +60,7 @@ class LogEntry(JsonObject):
 class LogCommit(JsonObject):
     """A commit that changed a path: who made it and when, and the size of the blob there.
 
-    `size` is None if the path is gone, or is no file.
+    `size` is None if there is no file at the path.
     """
 
     KEYS = "commit=oid date author subject size"

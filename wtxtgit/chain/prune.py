@@ -379,7 +379,7 @@ def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[Si
 
 
 def _refuse_in_the_way(repo: Repository, tip: str) -> None:
-    """Raise EnvironmentFailure if a file of the user stands where the record goes."""
+    """Raise EnvironmentFailure if the user has a file where the record will be written."""
     with CommitFilesReader(repo) as files:
         committed = files.at(tip, PATHS)
     for path in PATHS:

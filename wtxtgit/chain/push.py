@@ -90,13 +90,13 @@ def audit_push(
         # Imported here: numpy and cryptography take longer to load than git takes to answer.
         from wtxtgit.chain.audit import AuditRequest, audit
         from wtxtgit.chain.reader import Facts
-        from wtxtgit.chain.state_cache import KeptStates
+        from wtxtgit.chain.state_cache import StateCache
 
         request = AuditRequest(
             tip, was, root, was, known=() if was is not None else tuple(remote_tips), strict=strict
         )
-        facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
-        report = audit(repo, request, facts, progress=progress, kept=kept)
+        facts, cache = Facts(repo, processes(), key_file=key_file), StateCache(repo, key_file)
+        report = audit(repo, request, facts, progress=progress, cache=cache)
         # In a repository where nobody seals, unsealed files need no warning.
         if not (report.generations or report.signers):
             report = replace(report, findings=report.errors)

@@ -180,7 +180,7 @@ def _checked_paths(
 
 
 def check_released_name(path: bytes) -> None:
-    """Raise CheckError for a path that a bundle can't hold."""
+    """Raise CheckError for a path that a bundle can't name."""
     try:
         check_file_name(os.fsdecode(path))
     except InputError:

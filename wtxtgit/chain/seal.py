@@ -16,8 +16,8 @@ from pathlib import Path
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.chain.seal_files import ContentReader, Doubt, SealedFiles
 from wtxtgit.chain.seal_plan import Action, LedgerPlan, SealOptions, SealPlanner
-from wtxtgit.chain.seal_state import Before
-from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.seal_state import StateBefore
+from wtxtgit.chain.state_cache import StateCache
 from wtxtgit.errors import (
     UsageError,
 )
@@ -109,14 +109,14 @@ def seal(
     with turn(repo), BlobReader(repo) as blobs, ExitStack() as closing:
         files = SealedFiles(repo, blobs, is_staged)
 
-        def find_before() -> Before:
+        def find_state_before() -> StateBefore:
             snapshots = closing.enter_context(CommitFilesReader(repo))
             entries = files.entries.values()
-            reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
-            return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
+            reader, cache = ChainReader(blobs), StateCache(repo, key_file)
+            return StateBefore.of(repo, reader, snapshots, entries, options.trust_root, cache)
 
         contents = ContentReader(files, threads, identities=options.identities, progress=progress)
-        planner = SealPlanner(files, options, contents, find_before)
+        planner = SealPlanner(files, options, contents, find_state_before)
         plans = list(planner.plans(paths))
         unsigned = [plan for plan in plans if plan.numbers]
         signer = key() if unsigned else None

@@ -295,7 +295,7 @@ class SealedFiles:
         return report.ledger if staged is not None and extends(report.ledger, staged) else None
 
     def has_ledger(self, path: bytes) -> bool:
-        """Tell whether anything stands in the place of an artifact's ledger."""
+        """Tell whether there is anything at the path of an artifact's ledger."""
         ledger_path = path + LEDGER_SUFFIX
         if ledger_path in self.conflicts:
             return True

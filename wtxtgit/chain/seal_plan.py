@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from wtxtgit.chain.seal_files import ContentReader, SealedFiles
-from wtxtgit.chain.seal_state import After, Before, Choice, SealedContent
+from wtxtgit.chain.seal_state import After, LedgerChoice, SealedContent, StateBefore
 from wtxtgit.errors import (
     CheckError,
     EnvironmentFailure,
@@ -133,7 +133,7 @@ class SealPlanner:
     _files: SealedFiles
     _options: SealOptions
     contents: ContentReader
-    _find_before: Callable[[], Before]
+    _find_state_before: Callable[[], StateBefore]
     _repo_id: bytes | None = field(default=None, init=False)
     _moved: dict[bytes, bytes] = field(default_factory=dict, init=False)
     """New paths of artifacts that were moved without their ledgers, with the old paths."""
@@ -160,7 +160,7 @@ class SealPlanner:
 
     def check_key(self, key: SigningKey) -> None:
         """Raise TrustError if the key's countersignature would not count."""
-        if not self._options.countersign or key.public_key in self._before.trusted:
+        if not self._options.countersign or key.public_key in self._state_before.trusted:
             return
         raise TrustError(
             f"key {key.name} ({keyid(key.public_key)}) is not trusted now, so its signature does "
@@ -205,7 +205,7 @@ class SealPlanner:
         """Tell whether there is a ledger for an artifact that is gone."""
         if self._files.has_ledger(path) or any(self._at_parents(path)):
             return True
-        return self._options.reseal is not None and self._before.knows(path)
+        return self._options.reseal is not None and self._state_before.knows(path)
 
     # Ledgers that continue.
 
@@ -252,7 +252,7 @@ class SealPlanner:
         self,
         path: bytes,
         content: SealedContent,
-        choice: Choice,
+        choice: LedgerChoice,
         head: LedgerHead,
         at: bytes | None,
     ) -> Record:
@@ -274,12 +274,12 @@ class SealPlanner:
     def _deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
         """Return the sealed deletions that a seal at this path now has to be later than."""
         try:
-            return self._before.deleted(path, ledger)
+            return self._state_before.deleted(path, ledger)
         except (TrustError, EnvironmentFailure, InputError):
             # An invalid trust root is reported by the audit.
             return ()
 
-    def _after(self, choice: Choice) -> After:
+    def _after(self, choice: LedgerChoice) -> After:
         """Return what the next record has to be later than: all ledgers that it joins."""
         lasts = [one.last.meta for one in choice.joined]
         joined = max((last.ts for last in lasts), default=None)
@@ -292,19 +292,19 @@ class SealPlanner:
         if path == SIGNERS_PATH:
             self._repo_id = plan.records[0].merkle_this
 
-    def _choose_ledger(self, path: bytes) -> Choice:
+    def _choose_ledger(self, path: bytes) -> LedgerChoice:
         """Return the ledger whose records are kept."""
         if self._options.reseal is None:
             if path in self._moved:
-                return Choice(self._files.ledgers[self._moved[path]])
-            return Choice(self._files.ledger(path), is_here=True)
+                return LedgerChoice(self._files.ledgers[self._moved[path]])
+            return LedgerChoice(self._files.ledger(path), is_here=True)
         ledgers = dict(self._files.ledgers)
         if path in self._moved:
             ledgers[path] = ledgers.pop(self._moved[path])
         current = ledgers.get(path)
         sides = [*self._at_sides(path), *self._files.sides(path)]
         repo_id = NO_REPO if path == SIGNERS_PATH else self._repo_of(path)
-        return self._before.choose(path, current, sides, ledgers, repo_id)
+        return self._state_before.choose(path, current, sides, ledgers, repo_id)
 
     def _plan_deletion(self, path: bytes) -> LedgerPlan | None:
         """Plan the ledger of an artifact that was named but is deleted; None if there is nothing
@@ -368,7 +368,7 @@ class SealPlanner:
         """Yield plans for ledgers with records that will count once a currently trusted key
         signs them.
         """
-        before = self._before
+        before = self._state_before
         for path, staged in self._files.choose_ledgers(paths).items():
             ledger = self._files.ledger(path) or staged
             # The violations are those of the staged ledger: an adopted one may have mended them.
@@ -417,21 +417,21 @@ class SealPlanner:
             path: [place for place in orphaned if contents[path].is_sealed_by(orphaned[place].last)]
             for path in new
         }
-        moved = {path: ledgers[0] for path, ledgers in candidates.items() if ledgers}
-        for path, ledgers in candidates.items():
-            if len(ledgers) > 1:
-                names = " and ".join(shown_path(place + LEDGER_SUFFIX) for place in ledgers)
+        moved = {path: sources[0] for path, sources in candidates.items() if sources}
+        for path, sources in candidates.items():
+            if len(sources) > 1:
+                names = " and ".join(shown_path(place + LEDGER_SUFFIX) for place in sources)
                 raise CheckError(
                     f"{shown_path(path)}: it may have been moved with any of the ledgers {names}",
-                    hint=f"git mv -- {self._files.quoted(ledgers[0] + LEDGER_SUFFIX)} "
+                    hint=f"git mv -- {self._files.quoted(sources[0] + LEDGER_SUFFIX)} "
                     f"{self._files.quoted(path + LEDGER_SUFFIX)} chooses the first",
                 )
-            same = [other for other, others in candidates.items() if others == ledgers and ledgers]
+            same = [other for other, others in candidates.items() if others == sources and sources]
             if len(same) > 1:
                 names = " and ".join(map(shown_path, same))
                 raise CheckError(
-                    f"{shown_path(ledgers[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
-                    hint=f"git mv -- {self._files.quoted(ledgers[0] + LEDGER_SUFFIX)} "
+                    f"{shown_path(sources[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
+                    hint=f"git mv -- {self._files.quoted(sources[0] + LEDGER_SUFFIX)} "
                     f"{self._files.quoted(path + LEDGER_SUFFIX)} gives it to that file",
                 )
         return moved
@@ -497,11 +497,11 @@ class SealPlanner:
     # What was before.
 
     @cached_property
-    def _before(self) -> Before:
+    def _state_before(self) -> StateBefore:
         """What is known before the next commit."""
         if self._options.reseal is not None and not self._parents:
             raise UsageError("no commit yet, so no records to keep")
-        return self._find_before()
+        return self._find_state_before()
 
     @cached_property
     def _parents(self) -> list[str]:

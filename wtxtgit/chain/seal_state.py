@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wtxtgit.chain.reader import ChainReader, signed
-from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.state_cache import StateCache
 from wtxtgit.chain.walk import NOBODY, Walk
 from wtxtgit.errors import CheckError
 from wtxtgit.filter.content import ArtifactFacts
@@ -43,7 +43,7 @@ _OPAQUE = "opaque/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LedgerChoice:
     """The ledger that continues at a path; None if a new one begins.
 
     `joined` are ledgers that have to be joined with it by another record, later than each, whatever
@@ -59,7 +59,7 @@ class Choice:
         return bool(self.joined)
 
 
-class Before:
+class StateBefore:
     """The state before the commit that is being made, and what is wrong with what is staged."""
 
     def __init__(
@@ -79,8 +79,8 @@ class Before:
         snapshots: CommitFilesReader,
         entries: Iterable[TreeEntry],
         trust_root: str | None,
-        kept: KeptStates,
-    ) -> Before:
+        cache: StateCache,
+    ) -> StateBefore:
         """Compute the state from the trust root on; `entries` are those of the index.
 
         Raises BadRoot, EnvironmentFailure and KeyFileError for invalid trust roots.
@@ -93,7 +93,7 @@ class Before:
             trees = [reader.tree(snapshots.files(oid)) for oid in parents]
             state = join([start(SignersState(), tree) for tree in trees]) if trees else NOBODY
         else:
-            walk = Walk.to(repo, parents, trust_root, reader, snapshots, kept=kept)
+            walk = Walk.to(repo, parents, trust_root, reader, snapshots, cache=cache)
             state = walk.before(parents)
         after, violations = step(reader.tree(snapshots.staged(entries)), state, signed)
         return cls(state, after, violations)
@@ -147,55 +147,48 @@ class Before:
         sides: Sequence[Ledger],
         ledgers: Mapping[bytes, Ledger],
         repo_id: bytes,
-    ) -> Choice:
+    ) -> LedgerChoice:
         """Return the ledger whose records are kept at a path.
 
         `current` is the ledger at the path. If several may continue, the one that the first of
         `sides` belongs to is chosen. `ledgers` are all ledgers here, by artifact. Raises CheckError
         if none can continue.
         """
-        lines = {
-            line_of(chosen) for chosen in (*sides, *((current,) if current is not None else ()))
-        }
+        lines = {line_of(one) for one in (*sides, *((current,) if current is not None else ()))}
         lines |= {
-            name
-            for name, some in self._open.items()
-            if any(chosen.place == path for chosen in some)
+            name for name, some in self._open.items() if any(one.place == path for one in some)
         }
         unclaimed = [
-            chosen
+            one
             for name in sorted(lines, key=lambda line: (line[0].repo, line[0].path, line[1]))
-            for chosen in self._open.get(name, ())
-            if self._holder(chosen, ledgers) in (None, path)
+            for one in self._open.get(name, ())
+            if self._holder(one, ledgers) in (None, path)
         ]
-        elsewhere = [chosen for chosen in unclaimed if chosen.place != path and not lets_go(chosen)]
-        at_path = [chosen for chosen in unclaimed if chosen.place == path and not lets_go(chosen)]
-        deleted = [chosen for chosen in unclaimed if chosen.place == path and lets_go(chosen)]
+        elsewhere = [one for one in unclaimed if one.place != path and not lets_go(one)]
+        at_path = [one for one in unclaimed if one.place == path and not lets_go(one)]
+        deleted = [one for one in unclaimed if one.place == path and lets_go(one)]
         is_here = current is not None and self._is_settled(path, current, [*elsewhere, *at_path])
         if is_here:
-            return Choice(current, is_here=True)
-        if current is not None and any(line_of(chosen) == line_of(current) for chosen in elsewhere):
-            elsewhere = [chosen for chosen in elsewhere if line_of(chosen) == line_of(current)]
+            return LedgerChoice(current, is_here=True)
+        if current is not None and any(line_of(one) == line_of(current) for one in elsewhere):
+            elsewhere = [one for one in elsewhere if line_of(one) == line_of(current)]
         # A ledger that comes from elsewhere only joins others of its own line.
         if elsewhere and all(
-            line_of(chosen) == line_of(elsewhere[0]) for chosen in (*elsewhere, *at_path)
+            line_of(one) == line_of(elsewhere[0]) for one in (*elsewhere, *at_path)
         ):
             chosen = self._only_one(path, elsewhere)
         elif at_path or deleted:
             chosen = _preferred(at_path or deleted, sides)
         else:
             begins = current is not None and self._begins_here(path, current, repo_id)
-            return Choice(current if begins else None, is_here=begins)
-        others = {*at_path, *(self._other_signers(chosen) if path == SIGNERS_PATH else ())} - {
-            chosen
+            return LedgerChoice(current if begins else None, is_here=begins)
+        signers = self._other_signers(chosen) if path == SIGNERS_PATH else ()
+        joined = {*at_path, *signers} - {chosen}
+        # Content older than a sealed deletion must not return without a new record.
+        joined |= {
+            one for one in deleted if not extends(chosen, one) and not is_later(chosen.last, one)
         }
-        # Content older than a sealed deletion must not come back by itself.
-        others |= {
-            gone
-            for gone in deleted
-            if not extends(chosen, gone) and not is_later(chosen.last, gone)
-        }
-        return Choice(chosen, tuple(others))
+        return LedgerChoice(chosen, tuple(joined))
 
     def deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
         """Return the sealed deletions at a path that a ledger's next record there has to be
@@ -355,7 +348,7 @@ class SealedContent:
 def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | None:
     """Return what a seal covers; None for a filtered text that does not verify."""
     if facts.detached is not None and facts.is_text:
-        # If nothing filters a detached text it stands for its own bytes only.
+        # If nothing filters a detached text, it is sealed as the bytes that it has.
         if not is_filtered:
             facts = replace(facts, detached=None, sha256_all=None, meta=None)
         elif facts.is_native:

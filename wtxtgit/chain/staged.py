@@ -17,7 +17,7 @@ from wtxtgit.chain import judge
 from wtxtgit.chain.encrypted import is_encrypted, judge_encrypted
 from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader, Facts, signed
-from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.state_cache import StateCache
 from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.containers import registry
@@ -82,7 +82,7 @@ def judge_staged(
     trust_root: str | None,
     snapshots: CommitFilesReader,
     facts: Facts,
-    kept: KeptStates,
+    cache: StateCache,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Judge a commit about to be made; `progress` and what is raised are as for `check.check`."""
@@ -91,7 +91,7 @@ def judge_staged(
         notes = []
         try:
             history.refuse_altered(repo)
-            walk = Walk.to(repo, staged.parents, trust_root, reader, snapshots, kept=kept)
+            walk = Walk.to(repo, staged.parents, trust_root, reader, snapshots, cache=cache)
         except AlteredHistory as error:
             # Even a shallow or altered repository has to accept commits; its audit will fail.
             walk = Walk(repo, reader, snapshots)

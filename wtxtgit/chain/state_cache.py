@@ -5,7 +5,7 @@ whenever these are the same. It is no verdict: what is about to be committed or 
 anew, and `wtxtgit audit` always walks all commits. Only states of commits that violate no rule are
 kept. `io.cache_file` explains which rows are trusted.
 
-A row refers to ledgers by the blobs that hold them at that commit; others are stored as text.
+A row names ledgers by their blobs at that commit; other ledgers are stored as text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST = 8 * 1024 * 1024
 """Most bytes of a state before compression; larger ones are not cached."""
 
 
-class KeptStates:
+class StateCache:
     """States cached under the secret in `key_file`; none without one.
 
     Nothing is raised if nothing can be read or written.

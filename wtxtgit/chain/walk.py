@@ -29,7 +29,7 @@ from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Viol
 from wtxtgit.trust.step import step
 
 if TYPE_CHECKING:
-    from wtxtgit.chain.state_cache import KeptStates
+    from wtxtgit.chain.state_cache import StateCache
 
 _NEAR = 256
 """The number of commits before the tips whose states are looked up in the cache."""
@@ -81,11 +81,11 @@ class Walk:
         root: str | None,
         reader: ChainReader,
         snapshots: CommitFilesReader,
-        kept: KeptStates | None = None,
+        cache: StateCache | None = None,
     ) -> Walk:
         """Create a walk and go to these commits; raises as `go` does."""
         walk = cls(repo, reader, snapshots)
-        walk.go(tips, root, kept=kept)
+        walk.go(tips, root, cache=cache)
         return walk
 
     def go(
@@ -93,13 +93,13 @@ class Walk:
         tips: Sequence[str],
         root: str | None,
         *,
-        kept: KeptStates | None = None,
+        cache: StateCache | None = None,
         judged_before: Sequence[str] | None = None,
         visit: Callable[[str], None] | None = None,
     ) -> None:
         """Walk to commits, given by object id, from a trust root: a revision or a signers file.
 
-        If the states in `kept` suffice the walk starts from them; earlier commits are then not in
+        If the states in `cache` suffice the walk starts from them; earlier commits are then not in
         `commits`. Commits that are to be judged are never skipped: only those that `judged_before`
         reach may be, by default all. `visit` is called with each commit while its files are in
         memory; by then all `commits` are known. Raises BadRoot,
@@ -111,12 +111,12 @@ class Walk:
         elif tips:
             self._start_at_first_use(tips[0])
         bases = tips if judged_before is None else judged_before
-        if kept is None or self.root is None or not self._continue_from(kept, bases, tips, visit):
+        if cache is None or self.root is None or not self._continue_from(cache, bases, tips, visit):
             self._advance(self.graph.listed(tips), set(tips), visit)
-        if kept is not None and self.root is not None:
+        if cache is not None and self.root is not None:
             for tip in tips:
                 if tip in self.commits and not self.violations(tip):
-                    kept.put(self.root, tip, self.state(tip), self.snapshot(tip), self.reader)
+                    cache.put(self.root, tip, self.state(tip), self.snapshot(tip), self.reader)
 
     def snapshot(self, oid: str) -> CommitFiles:
         """Return the files of a commit."""
@@ -276,7 +276,7 @@ class Walk:
 
     def _continue_from(
         self,
-        kept: KeptStates,
+        cache: StateCache,
         bases: Sequence[str],
         tips: Sequence[str],
         visit: Callable[[str], None] | None,
@@ -286,7 +286,7 @@ class Walk:
         recent = [commit.oid for commit in self.graph.listed(bases)[-_NEAR:]]
         # Cached states are those of commits without violations, from this very root. Only near the
         # tips: hooks run on every commit, and mostly need the state of the one before.
-        states = kept.get(root, recent, self.reader)
+        states = cache.get(root, recent, self.reader)
         remaining = self.graph.listed(tips, states)
         reachable = {*states, root, *(commit.oid for commit in remaining)}
         if not states or any(parent not in reachable for c in remaining for parent in c.parents):
@@ -300,7 +300,7 @@ class Walk:
     def _advance(
         self,
         commits: Sequence[Commit],
-        kept: set[str],
+        needed: set[str],
         visit: Callable[[str], None] | None = None,
     ) -> None:
         """Compute all states; those that no child needs any more are dropped."""
@@ -334,8 +334,8 @@ class Walk:
                 children[parent] -= 1
                 if not children[parent]:
                     trees.pop(parent, None)
-                    # Memory does not hold all states, but one for each open branch.
-                    if parent not in kept and parent not in self._cached:
+                    # Only the states of open branches are kept: all would not fit into memory.
+                    if parent not in needed and parent not in self._cached:
                         self._states.pop(parent, None)
         self.unjudged |= before_root
 
