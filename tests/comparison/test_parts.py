@@ -428,3 +428,16 @@ def test_swapped_arrays_of_files(tmp_path: Path) -> None:
     assert [(one.name, one.values_of) for one in report.tensors] == [
         ("a", "b"), ("b", "a"), ("c", None),
     ]  # fmt: skip
+
+
+def test_the_folder_of_a_torch_file(tmp_path: Path) -> None:
+    """It is named after the file that was saved, mostly with the number of a step."""
+
+    def saved(folder: str, value: int) -> bytes:
+        return pickled(n=number(value)).replace(b"archive/", folder.encode())
+
+    old = saved("step_10/", 3)
+    assert told(tmp_path, old, saved("step_20/", 4)) == []
+    assert told(tmp_path, old, saved("archive/", 4)) == [
+        "part archive/: the folder of all members was named step_10/"
+    ]

@@ -63,11 +63,14 @@ def tensors(a: Any, **more: Any) -> bytes:
     return struct.pack("<Q", len(raw)) + raw + a.tobytes() + B.tobytes()
 
 
-def legacy(a: Any, tail: float | None = None, more: bytes = b"") -> bytes:
-    """Two tensors, of which the second may be part of a larger storage."""
+def legacy(a: Any, tail: float | None = None, more: bytes = b"", dropped: bytes = b"") -> bytes:
+    """Two tensors, of which the second may be part of a larger storage.
+
+    The pickle has opcodes whose result is `dropped`.
+    """
     rest = b"" if tail is None else np.full(20, tail, "f4").tobytes()
     count = 256 + len(rest) // 4
-    content = torch_files.named(
+    content = dropped + torch_files.named(
         a=torch_files.vector("0", 256),
         b=torch_files.tensor("1", count, [256], [1]),
     )
@@ -108,6 +111,10 @@ CASES: dict[str, tuple[bytes, bytes, dict[str, tuple[object, object]]]] = {
     "behind the last storage.pt": (
         legacy(A), legacy(CHANGED, more=b"secret"),
         {"/rest/behind the last storage": (None, HASH)},
+    ),
+    "what is not part of the value.pt": (
+        legacy(A), legacy(CHANGED, dropped=torch_files.text("hidden") + b"0"),
+        {"/rest/data.pkl": (HASH, HASH)},
     ),
     "nothing else.pt": (legacy(A, 1.0), legacy(CHANGED, 1.0), {}),
 }  # fmt: skip

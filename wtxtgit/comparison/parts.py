@@ -13,7 +13,7 @@ from typing import TypeVar
 from wtxtgit.checkpoint.contents import Checkpoint, Side
 from wtxtgit.containers.leftovers import Leftover, Leftovers, leftovers
 from wtxtgit.containers.registry import detected, stored_whole
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import MAX_NAME, FormatError, clipped
 from wtxtgit.io.view import ByteView, same_bytes
 from wtxtgit.model.tensor import Key, ReadOptions, keys_of
 from wtxtgit.report.diff import PartChange, TensorStatus
@@ -22,6 +22,7 @@ MOST_PARTS = 1000
 """The most changes that are listed."""
 _OF_ALL = PartChange(None, TensorStatus.CHANGED, None, None, None)
 _NONE = ("", 0)
+_NUMBER = re.compile("[0-9]{1,12}")
 _GAPS = "gaps"
 """The name under which a file's rest has a hash of bytes of no part."""
 _FINGERPRINT = re.compile(r"/\.data/serialization_id$")
@@ -39,7 +40,11 @@ def part_changes(
     old, new = (
         _of_side(*one, options) if one is not None else Leftovers() for one in (before, after)
     )
+    folder = list(_folder_change(old, new))
+    if old.folder and new.folder:
+        old = old.in_folder(new.folder)
     changes = [
+        *folder,
         *_named(old.listed, new.listed),
         *_nobodys(old.listed, new.listed),
     ][:MOST_PARTS]
@@ -48,6 +53,17 @@ def part_changes(
         changes += _of_all(old, new, *lists)
         changes += islice(_of_documents(old, new), MOST_PARTS)
     return changes
+
+
+def _folder_change(old: Leftovers, new: Leftovers) -> Iterator[PartChange]:
+    """Yield the change of the name of torch's folder; different numbers in it tell nothing.
+
+    torch takes it from the name of the file when that is saved.
+    """
+    names = [_NUMBER.sub("0", one.folder) for one in (old, new)]
+    if all(names) and names[0] != names[1]:
+        was = f"the folder of all members was named {clipped(old.folder, MAX_NAME)}"
+        yield PartChange(new.folder, TensorStatus.CHANGED, None, None, None, form=was)
 
 
 def _of_all(

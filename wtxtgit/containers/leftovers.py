@@ -59,6 +59,7 @@ class Leftovers:
     `orders` are names of tensors and parts, by a word for each order in which the file has them.
     `homes` say, by name, in which shard of the file a tensor is. The values of `documents` are
     compared elsewhere. `extents` are, by name, how many bytes a tensor has beyond its items.
+    All members of torch's zips are in one `folder`, with which their names start.
     """
 
     listed: tuple[Leftover, ...] = ()
@@ -67,6 +68,7 @@ class Leftovers:
     homes: tuple[tuple[str, int], ...] = ()
     documents: tuple[Document, ...] = ()
     extents: tuple[tuple[str, int], ...] = ()
+    folder: str = ""
 
     def joined(self, inner: Leftovers, chunk: str) -> Leftovers:
         """Return this with what a file in a chunk holds, whose names get the chunk's in front."""
@@ -86,6 +88,24 @@ class Leftovers:
             extents=(*self.extents, *((f"{chunk}/{name}", one) for name, one in inner.extents)),
             orders=(*self.orders, *((f"{chunk}/{name}", one) for name, one in inner.orders)),
             documents=(*self.documents, *documents),
+        )
+
+    def in_folder(self, folder: str) -> Leftovers:
+        """Return this as if the common folder of all members had another name."""
+
+        def named(name: str) -> str:
+            is_inside = name.startswith(self.folder)
+            return folder + name.removeprefix(self.folder) if is_inside else name
+
+        return replace(
+            self,
+            listed=tuple(
+                one if one.name is None else replace(one, name=named(one.name))
+                for one in self.listed
+            ),
+            methods=tuple((named(name), method) for name, method in self.methods),
+            orders=tuple((word, tuple(map(named, names))) for word, names in self.orders),
+            folder=folder,
         )
 
 
@@ -136,6 +156,7 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
         tuple(getattr(container, "homes", ())),
         () if known.documents is None else tuple(known.documents().documents(container, options)),
         tuple((one.label, one.end - end) for one, end in longer),
+        getattr(container, "folder", ""),
     )
 
 

@@ -23,6 +23,7 @@ from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.comparison import compare
 from wtxtgit.comparison.compare import Compared
+from wtxtgit.comparison.parts import file_of
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
@@ -363,7 +364,9 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = side.text.layout if side.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
-    if is_whole and checkpoint.format not in registry.set_names():
+    known = registry.stored_whole(file_of(side)) if is_whole else None
+    is_compared = known is not None and known.rest_whole is not None
+    if is_whole and not is_compared and checkpoint.format not in registry.set_names():
         message = f"{checkpoint.format}, stored whole: its parts cannot be compared"
         yield Flag(Risk.OPAQUE, message)
 
