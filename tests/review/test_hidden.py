@@ -20,6 +20,7 @@ import pytest
 from tests.containers import aero_files as aero
 from tests.containers import fold_files as fold
 from tests.containers import samples, torch_files
+from tests.containers import test_mlcp_shards as mlcp_sets
 from tests.containers.aero_files import Chunk
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
@@ -505,6 +506,38 @@ def test_a_checksum_that_each_save_sets_anew_is_shown(repo: Repo) -> None:
     assert one.diff is not None
     assert [change.path for change in one.diff.metadata] == ["/metadata/shards/0/checksum"]
     assert one.flags == ()
+
+
+def of_set(files: dict[str, bytes], edited: dict[str, bytes]) -> dict[str, tuple[bytes, bytes]]:
+    return {f"set/{name}": (content, edited[name]) for name, content in files.items()}
+
+
+def test_keys_of_the_files_of_an_aeroset(repo: Repo) -> None:
+    files = {file.name: file.read_bytes() for file in (FIXTURES / "aero/aeroset_multi_a").iterdir()}
+    index = json.loads(files["model.aeroset.json"])
+    index["parts"][0]["evil"] = 1
+    edited = {**files, "model.aeroset.json": json.dumps(index).encode()}
+    one = reviews(repo, of_set(files, edited))["set/model.aeroset.json"]
+    path = index["parts"][0]["path"]
+    messages = {flag.risk: flag.message for flag in one.flags}
+    assert messages[Risk.METADATA] == f"1 value: added /further/{path}/evil"
+
+
+def test_keys_of_tensors_of_an_mlcp_in_shards(repo: Repo) -> None:
+    files = mlcp_sets.made()
+    edited = mlcp_sets.edited(files, lambda index: index["shards"][0]["tensors"][0].update(evil=1))
+    one = reviews(repo, of_set(files, edited))[f"set/{mlcp_sets.INDEX}"]
+    assert Risk.METADATA in {flag.risk for flag in one.flags}
+
+
+def test_the_spelling_of_the_index_of_a_set(repo: Repo) -> None:
+    files = mlcp_sets.made()
+    index = files[mlcp_sets.INDEX]
+    edited = {**files, mlcp_sets.INDEX: index.replace(b": ", b":  ", 1)}
+    one = reviews(repo, of_set(files, edited))[f"set/{mlcp_sets.INDEX}"]
+    assert [(flag.risk, flag.message) for flag in one.flags] == [
+        (Risk.PART, "part index: values are spelled in another way")
+    ]
 
 
 def test_a_problem_that_the_base_had_is_not_told_again(repo: Repo) -> None:

@@ -15,8 +15,8 @@ from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from wtxtgit.containers.format import Container, Format
-from wtxtgit.containers.registry import detected
+from wtxtgit.containers.format import SET_HEAD, Container, Format
+from wtxtgit.containers.registry import detected, listed_by
 from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, blocks
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
@@ -113,7 +113,8 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
     """List what a file holds besides its tensors; nothing for a file that can't be read."""
     known = detected(data)
     if known is None:
-        return Leftovers()
+        is_json = listed_by(data) is not None and bytes(data[:SET_HEAD]).lstrip()[:1] == b"{"
+        return Leftovers(documents=(_index_of_set(data),) if is_json else ())
     try:
         container = known.read().read(data)
         taken = sorted(_taken(data, container))
@@ -158,6 +159,10 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
         tuple((one.label, one.end - end) for one, end in longer),
         getattr(container, "folder", ""),
     )
+
+
+def _index_of_set(data: ByteView) -> Document:
+    return Document("index", bytes(data), data)
 
 
 def _is_padding(container: Container, start: int, end: int, size: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from operator import attrgetter
+from typing import Any
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.aero import MAGIC
@@ -53,6 +54,8 @@ _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEYS = frozenset({"format", "model", "parts", "global_tidx", "base_url"})
 """The keys of an index that are used."""
+_ENTRY_KEYS = frozenset({"path", "sha256", "size_bytes", "shards"})
+_FORMAT_KEYS = frozenset({"name", "version"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +259,23 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     url = value.get("base_url")
     base_url = url if isinstance(url, str) and url and json_text.is_text(url) else None
     further = {key: item for key, item in value.items() if key not in _KEYS}
+    further |= _further(value)
     return AeroSet(version, about, members, index, homes, open_member, listing, base_url, further)
+
+
+def _further(index: dict[str, Any]) -> dict[str, object]:
+    """Return what stands under unknown keys within an index that was read, by place."""
+    found: dict[str, object] = {}
+    lists = [("format", index["format"], _FORMAT_KEYS)]
+    entries = (*index["parts"], index["global_tidx"])
+    lists += [(one["path"], one, _ENTRY_KEYS) for one in entries]
+    for where, held, known in lists:
+        more = {key: item for key, item in held.items() if key not in known}
+        if more:
+            found[where] = more
+    if not isinstance(index.get("model"), dict | None):
+        found["model"] = index["model"]
+    return found
 
 
 def _version(value: object) -> tuple[int, int]:

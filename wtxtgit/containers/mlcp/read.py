@@ -182,16 +182,16 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
             tensor.listed(container.data, container.why_absent(record))
             for tensor, record in zip(container.tensors(), container.body.records, strict=True)
         ),
-        {"version": container.version, "metadata": container.metadata} | _untold(container),
+        {"version": container.version, "metadata": container.metadata}
+        | lists_told(container.metadata),
         tags=custom_fields(container.metadata),
         untold=untold(container.metadata),
         own=own_values(container.metadata),
     )
 
 
-def _untold(container: Mlcp) -> dict[str, object]:
-    """Return what lists of tensors in the metadata say that records do not."""
-    metadata = container.metadata
+def lists_told(metadata: object) -> dict[str, object]:
+    """Return what lists of tensors in the metadata say that does not follow from the tensors."""
     if not isinstance(metadata, dict):
         return {}
     lists = {f"shards/{n}": _member(shard) for n, shard in enumerate(shard_list(metadata))}
@@ -202,16 +202,19 @@ def _untold(container: Mlcp) -> dict[str, object]:
     places: dict[str, object] = {}
     for where, listed in {**lists, INFOS: infos}.items():
         reached = 0
-        for item in listed if isinstance(listed, list) else ():
-            if not isinstance(item, dict):
-                continue
+        items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        # Some writers set none of them.
+        has_places = any(item.get(OFFSET) != 0 for item in items)
+        if len(items) > 1 and not has_places:
+            places[where] = 0
+        for item in items:
             at = f"{where}/{item.get('name')}"
             more = {key: value for key, value in item.items() if key not in REPEATED}
             if more:
                 further[at] = more
             place, size = item.get(OFFSET), item.get("size")
             # Within each shard offsets count its bytes.
-            if place != reached and not (place == 0 and where == INFOS):
+            if has_places and place != reached and not (place == 0 and where == INFOS):
                 places[at] = place
             reached = (0 if place == 0 else reached) + (size if type(size) is int else 0)
     untold = {FURTHER: further, "offsets": places}

@@ -32,6 +32,7 @@ from wtxtgit.containers.mlcp.read import (
     DTYPE_NAMES,
     ELEMENTS,
     custom_fields,
+    lists_told,
     own_values,
     untold,
 )
@@ -146,7 +147,7 @@ class ShardedCheckpoint(FileSet):
         return Description(
             FORMAT,
             tuple(tensors),
-            {"metadata": self.metadata, "files": list(self.members)},
+            {"metadata": self.metadata, "files": list(self.members)} | lists_told(self.metadata),
             tags=custom_fields(self.metadata),
             untold=untold(self.metadata),
             own=own_values(self.metadata),
