@@ -129,9 +129,11 @@ class InputError(WtxtgitError):
 class TextError(InputError):
     """A WTXT text, or part of it, can't be read or written.
 
-    `kind` is one of the kinds of `docs/spec/wtxt.md`, section "Verdict".
-    `line` is 1-based.
+    `kind` is one of the kinds of `docs/spec/wtxt.md`, section "Verdict". `line` is 1-based. `file`
+    is the name of the text, where it was read of a file and is not told by whoever shows this.
     """
+
+    file: str | None = None
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class TextError(InputError):
 
     def __str__(self) -> str:
         where = place(self.line, self.array, self.chunk)
-        return f"{where}: {self.message}" if where else self.message
+        return ": ".join(filter(None, (self.file, where, self.message)))
 
 
 class DamageWarning(UserWarning):

@@ -157,6 +157,7 @@ def test_what_lacks_its_payload_says_how_to_get_it(repo: Repo, tmp_path: Path) -
     for path in (tmp_path / "alone.wtxt", repo.path / "m.npz"):
         with pytest.raises(TextError) as refused:
             wtxtgit.load(path)
+        assert str(refused.value).startswith(f"{path}: ")
         assert "are not available" in str(refused.value)
         assert "wtxtgit fetch" in traceback.format_exception(refused.value)[-1]
         with wtxtgit.open(path) as opened:
@@ -164,6 +165,19 @@ def test_what_lacks_its_payload_says_how_to_get_it(repo: Repo, tmp_path: Path) -
                 with pytest.raises(CheckError) as seen:
                     opened["w"][1:2]
                 assert "wtxtgit fetch" in traceback.format_exception(seen.value)[-1]
+
+
+def test_what_is_wrong_with_a_text_is_told_with_its_name(folder: Path) -> None:
+    """Whoever loads many files has to know which one."""
+    text = (folder / "m.wtxt").read_bytes()
+    (folder / "cut.wtxt").write_bytes(text[: len(text) // 2])
+    (folder / "none.wtxt").write_bytes(text[:50])
+    for of, name in ((wtxtgit.load, "cut.wtxt"), (wtxtgit.open, "none.wtxt")):
+        with pytest.raises(TextError, match=f"^{folder / name}: ") as refused:
+            of(folder / name)
+        assert refused.value.file == str(folder / name)
+    with pytest.raises(TextError, match=r"^the bytes given: "):
+        wtxtgit.loads(text[:-20])
 
 
 def test_a_text_is_not_salvaged(folder: Path) -> None:

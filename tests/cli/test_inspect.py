@@ -18,6 +18,7 @@ from tests.cli.command import Command
 from tests.data import (
     FIXTURES,
     all_entries,
+    delta_named,
     fixture,
     fixture_path,
     golden,
@@ -290,3 +291,19 @@ def test_names_that_control_a_terminal_are_escaped(wtxtgit: Command) -> None:
     out = wtxtgit("inspect", "n.safetensors").out
     assert b"\x1b" not in out
     assert b"a\\x1b[31m\\x0ab" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "command"),
+    [
+        (delta_named("one_chunk").delta, "delta", "wtxtgit diff"),
+        (b"WLEDGER 1 ", "ledger", "wtxtgit log"),
+    ],
+)
+def test_our_own_files_are_known(content: bytes, kind: str, command: str, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "x").write_bytes(content)
+    done = wtxtgit("inspect", "x")
+    first, note = done.out.decode().splitlines()[:2]
+    assert first.startswith(f"x: {kind}, ")
+    assert note.startswith(f"note: {command} ")
+    assert inspected(wtxtgit, "x")["format"] == kind

@@ -9,8 +9,8 @@ with wtxtgit.open("model.safetensors") as model:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -31,6 +31,7 @@ from wtxtgit.errors import (
     CheckError,
     DamageWarning,
     InputError,
+    TextError,
     UsageError,
     counted,
 )
@@ -245,7 +246,8 @@ def open(  # noqa: A001 - the name that json, gzip... have
     indexed = None
     if is_text(data):
         indexed = index(data, payload=payload_for(name, data))
-        snapshot = LazySnapshot(data, damaged=True, indexed=indexed)
+        with _naming(name):
+            snapshot = LazySnapshot(data, damaged=True, indexed=indexed)
         if snapshot.is_damaged:
             _warn_of_damage(name, snapshot)
         if snapshot.is_damaged or not snapshot.is_container:
@@ -461,14 +463,15 @@ def _loaded(
     """
     report = None
     if is_text(data):
-        report = verified(
-            data,
-            wsum=wsum,
-            hmac_key=hmac_key,
-            public_keys=public_keys,
-            threads=threads,
-            payload=payload,
-        )
+        with _naming(name):
+            report = verified(
+                data,
+                wsum=wsum,
+                hmac_key=hmac_key,
+                public_keys=public_keys,
+                threads=threads,
+                payload=payload,
+            )
         if report.layout is None or not report.layout.is_container:
             return weights_of(data, report, threads=threads)
         data = spooled(file_pieces(data, report.index, report.layout, threads=threads))
@@ -479,6 +482,16 @@ def _loaded(
                 raise CheckError(f"{shown_name(name)}: {problem}")
     side = Side(shown_name(name), data, opener, None)
     return Tensors(open_checkpoint(side, {}, options, Pages()), report)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Have a TextError say which file is meant."""
+    try:
+        yield
+    except TextError as error:
+        error.file = shown_name(name)
+        raise
 
 
 def resolved_path(path: File) -> str:

@@ -22,11 +22,20 @@ from wtxtgit.report.inspect import FilePart, Inspection, Statistics, TensorFacts
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.text import ledger
 from wtxtgit.text.file import TextFile
+from wtxtgit.text.grammar import DELTA_MAGIC
 from wtxtgit.text.verify import TextReport
 from wtxtgit.trust.age.armor import is_age
 
 _SET = "a list of other files, which are stored separately"
+
+
+_OTHERS = (
+    ("delta", DELTA_MAGIC, "wtxtgit diff shows what it changes, wtxtgit verify checks it"),
+    ("ledger", ledger.MAGIC, "wtxtgit log lists the generations, wtxtgit verify checks it"),
+)
+"""Files of ours that hold no tensors, by how they begin, and what shows their content."""
 
 
 def inspect(
@@ -48,6 +57,9 @@ def inspect(
         return _inspect_encrypted(target)
     if target.report is not None:
         return _inspect_text(target, target.report, threads, progress, pictured)
+    for kind, magic, note in _OTHERS:
+        if target.data[: len(magic)] == magic:
+            return Inspection(target.name, kind, len(target.data), kind, notes=(note,))
     return _inspect_container(target, options, threads, progress, pictured)
 
 
