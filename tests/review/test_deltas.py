@@ -13,6 +13,7 @@ import pytest
 from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
 from tests.text.deltas import made
+from tests.text.naive_detached import detached
 from wtxtgit.report.html.review import page
 from wtxtgit.report.markdown import comment
 from wtxtgit.report.review import DeltaState, Reviewed, Risk
@@ -241,3 +242,22 @@ def test_all_forms_tell_it(repo: Repo) -> None:
         assert "verified by itself" in form
         assert "applied to " in form
         assert "\x1b" not in form
+
+
+def test_a_base_whose_payload_is_not_here(repo: Repo) -> None:
+    """The hint fetches that of the commit that has the base, which the branch has replaced."""
+    before = {"w": np.arange(200_000, dtype="f4")}
+    repo.track("*.safetensors")
+    repo.write(MODEL, detached(text(before))[0])
+    repo.add()
+    repo.commit("base")
+    repo.git("checkout", "-q", "-b", "topic")
+    put(repo, weights())
+    repo.commit("another model")
+    repo.write(DELTA, delta_of(before, {"w": before["w"] + 1}))
+    repo.add(DELTA)
+    repo.commit("a delta")
+    one = next(one for one in reviewed(repo).artifacts if one.path == DELTA.encode())
+    (flag,) = (flag for flag in one.flags if flag.risk is Risk.UNREAD)
+    tip = repo.git("rev-parse", "main").decode()[:12]
+    assert flag.message.endswith(f"are not available here; wtxtgit fetch {tip} fetches it")

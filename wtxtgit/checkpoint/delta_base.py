@@ -50,6 +50,18 @@ class StoredBase:
     oid: str
     on: StoredBase | None = None
 
+    @property
+    def revision(self) -> str:
+        """The commit that has it."""
+        return self.name.partition(":")[0]
+
+    def chain(self) -> Iterator[StoredBase]:
+        """Yield this, and what it is made from."""
+        one: StoredBase | None = self
+        while one is not None:
+            yield one
+            one = one.on
+
 
 @dataclass(frozen=True, slots=True)
 class _Said:

@@ -162,9 +162,11 @@ class BranchReader:
         return replace(comparison, sizes=(sizes[0], sizes[1]), stored=stored)
 
     def _fetching(self, changed: ChangedCheckpoint) -> str:
-        """Say which command fetches the payload of a checkpoint at both ends."""
-        oids = " ".join(commit.oid[:OID_SHOWN] for _, commit, _ in self._ends(changed))
-        return f"wtxtgit fetch {oids} fetches it"
+        """Say which command fetches the payload of a checkpoint at both ends, or a delta's base."""
+        revisions = [commit.oid[:OID_SHOWN] for _, commit, _ in self._ends(changed)]
+        if changed.delta_base is not None:
+            revisions = [one.revision for one in changed.delta_base.chain()]
+        return f"wtxtgit fetch {' '.join(dict.fromkeys(revisions))} fetches it"
 
     def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, TreeEntry]]:
         """Return the ends of the branch at which the checkpoint exists, with what stands there."""
