@@ -332,6 +332,15 @@ def test_pickles_that_differ_beside_their_numbers(tmp_path: Path) -> None:
     ] == [None]
 
 
+def test_a_dict_that_gets_its_first_tensor_was_nothing_that_matters(tmp_path: Path) -> None:
+    """As the state of an optimizer before its first step."""
+    empty, full = torch_files.named(), torch_files.named(a=torch_files.vector("0", 50))
+    report = compared(tmp_path, pickled(state=empty), pickled(state=full))
+    assert [(one.path, one.matters) for one in report.metadata] == [("/values/state", False)]
+    report = compared(tmp_path, pickled(vocab=empty), pickled(vocab=full))
+    assert [(one.path, one.matters) for one in report.metadata] == [("/values/vocab", True)]
+
+
 def test_a_list_of_numbers_that_grows(tmp_path: Path) -> None:
     files = [pickled(v=torch_files.list_of(*map(number, range(n)))) for n in (3, 4)]
     report = compared(tmp_path, *files)

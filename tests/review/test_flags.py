@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.review.diffs import changed, in_bytes, report, same
 from wtxtgit.report.diff import SideFacts, TensorDiff, TensorStatus
@@ -91,6 +94,58 @@ def test_unusual_layers_and_tensors() -> None:
     (layer,) = found(*weights)
     assert (layer.risk, layer.tensor) == (Risk.UNUSUAL, None), "told once, of the layer"
     assert layer.message.startswith("layers.4 changed 150 times as much as the median of layers")
+
+
+FLOATS: dict[str, Any] = {"ulp": ((1, 1),)}
+
+
+def test_counters_and_random_states_are_no_unusual_layers() -> None:
+    layers = [changed(f"layers.{n}.q", 0.002, **FLOATS) for n in range(6)]
+    counts = [changed("rng", 30.0), changed("bn.num_batches_tracked", 5.0)]
+    counts += [changed(f"bn.{word}", 3.0, **FLOATS) for word in ("running_mean", "running_var")]
+    assert found(*layers, *counts) == []
+    # Of quantised layers all are integers.
+    weights = [changed(f"layers.{n}.q", 0.3 if n == 4 else 0.002) for n in range(6)]
+    assert kinds(*weights) == [(Risk.UNUSUAL, None)]
+
+
+def test_states_of_optimizers_hide_no_layer() -> None:
+    """They change as a whole from step to step, so that nothing else was unusual."""
+    layers = [changed(f"model.layers.{n}.q", 0.002, **FLOATS) for n in range(6)]
+    states = [
+        changed(f"optimizer.state.{n}.{word}", 1.5, **FLOATS)
+        for n in range(12)
+        for word in ("exp_avg", "exp_avg_sq")
+    ]
+    states.append(changed("optimizer.state.12.exp_avg", 90.0, **FLOATS))
+    assert found(*layers, *states[:-1]) == []
+    assert [flag.tensor for flag in found(*layers, *states)] == [None]
+    head = changed("model.head", 0.3, **FLOATS)
+    (flag,) = found(*layers, *states[:-1], head)
+    assert flag.message.startswith("model changed 150 times as much as the median of layers")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_state"),
+    [
+        ("optimizer.state.3.exp_avg", True),
+        ("state.3.momentum_buffer", True),
+        ("optim/state.layers.0.q.weight.square_avg", True),
+        ("state.3.weight", False),
+        ("exp_avg", False),
+        ("model.estate.3.exp_avg", False),
+    ],
+)
+def test_what_states_of_optimizers_do_in_each_training(name: str, is_state: bool) -> None:
+    """Averages of gradients grow from 0, fall with the gradients, and change their signs."""
+    before = SideFacts(100, 0.0, 0.001, 0, 0, 0)
+    grown = changed(name, 90.0, elements=100, before=before)
+    turned = changed(name, 2.0, elements=100, cosine=-0.95)
+    for tensor in (grown, turned):
+        assert (found(tensor) == []) is is_state
+    negated = changed(name, 2.0, elements=100, cosine=-1.0)
+    assert kinds(negated) == [(Risk.NEGATED, name)]
+    assert kinds(changed(name, new_nan=1)) == [(Risk.NEW_NAN, name)]
 
 
 def test_many_are_told_once() -> None:

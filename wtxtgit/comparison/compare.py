@@ -823,7 +823,9 @@ def _weight_of_one(path: str, value: object) -> _Weight:
     """Return the weight of a value at `path` that one side alone has."""
     if _DECIDING.search(path):
         return _Weight.DECIDING
-    return _Weight.ROUTINE if _is_number(value) else _Weight.OTHER
+    # An empty list or dict says nothing, and is gone with its first tensor.
+    is_empty_one = isinstance(value, dict | list | tuple) and not value
+    return _Weight.ROUTINE if is_empty_one or _is_number(value) else _Weight.OTHER
 
 
 def _is_number(value: object) -> bool:

@@ -5,6 +5,7 @@ The formulas are in `docs/diff.md`, section "Numbers".
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -60,6 +61,12 @@ _NEARLY = 1e-9
 """How far a cosine and a relative change may be from those of a negation, by rounding."""
 _ROUNDED = 2**-9
 """How much quotients of two f16 may differ, relatively, by rounding."""
+_OF_OPTIMIZER = re.compile(
+    r"(^|[./])state[./](.+[./])?"
+    r"(acc_delta|ax|eta|exp_avg|exp_avg_sq|exp_inf|grad_avg|max_exp_avg_sq|momentum_buffer|mu"
+    r"|mu_product|prev|square_avg|step|step_size|sum)$"
+)
+"""Names of what torch's optimizers keep for each parameter."""
 _EQUAL = 1e-14
 """A standard deviation up to this share of the mean may be nothing but rounding."""
 
@@ -343,10 +350,16 @@ class Numbers(JsonObject):
             if not 1 / OUTLIER < times < OUTLIER:
                 yield Concern(ValueRisk.NORM, f"the norm became {times:.3g} times its old value")
 
+    @property
+    def is_negation(self) -> bool:
+        """Whether all items were multiplied by -1."""
+        is_opposite = self.cosine is not None and self.cosine <= _NEARLY - 1
+        return is_opposite and abs((self.relative_l2 or 0.0) - 2) <= _NEARLY
+
     def _negated(self) -> Iterator[Concern]:
         if self.cosine is None or self.relative_l2 is None:
             return
-        if self.cosine <= _NEARLY - 1 and abs(self.relative_l2 - 2) <= _NEARLY:
+        if self.is_negation:
             yield Concern(ValueRisk.NEGATED, "all items were negated")
         elif self.cosine <= OPPOSITE and self.elements >= LEAST_ITEMS:
             message = f"the items point the other way: cosine {self.cosine:.6f}"
@@ -411,10 +424,23 @@ class TensorDiff(JsonObject):
     def concerns(self) -> tuple[Concern, ...]:
         """What a reviewer must not miss in its values."""
         found = [] if self.change is None else list(self.change.concerns())
+        if self.is_of_optimizer:
+            found = [one for one in found if not self._is_usual(one)]
         if self.values_of is not None:
             message = f"it has the values that {self.values_of} had before"
             found.append(Concern(ValueRisk.MOVED, message))
         return tuple(found)
+
+    @property
+    def is_of_optimizer(self) -> bool:
+        """Whether the name is that of something which an optimizer keeps for a parameter."""
+        return _OF_OPTIMIZER.search(self.name) is not None
+
+    def _is_usual(self, concern: Concern) -> bool:
+        """Whether averages of gradients do this in every training: they grow from 0 and turn."""
+        if concern.risk is ValueRisk.NEGATED and isinstance(self.change, Numbers):
+            return not self.change.is_negation
+        return concern.risk is ValueRisk.NORM
 
     @property
     def told_concerns(self) -> tuple[Concern, ...] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf, log10, prod
@@ -30,6 +30,8 @@ from wtxtgit.review.names import misleading
 
 _NUMBER = re.compile(r"(?:^|(?<=[./]))[0-9]+(?=[./]|$)")
 _DIGITS = re.compile(r"[0-9]+")
+_AVERAGE = re.compile(r"running_(mean|var)$")
+"""What layers of batch norm measure of their inputs."""
 _LAST = re.compile(r"[./][^./]*$")
 
 
@@ -126,7 +128,8 @@ def unusual_tensors(tensors: Iterable[TensorDiff], but: Iterable[str]) -> Iterat
     """Yield outliers among tensors with the same role, except those of the groups in `but`."""
     roles: defaultdict[object, dict[str, float]] = defaultdict(dict)
     for tensor in tensors:
-        if isinstance(tensor.change, Numbers):
+        # Optimizers number parameters of all kinds, not layers.
+        if isinstance(tensor.change, Numbers) and not tensor.is_of_optimizer:
             # What quantising changes depends on the type.
             role = role_of(tensor.name), tensor.dtype, tensor.base_dtype
             roles[role][tensor.name] = tensor.change.relative_l2 or 0.0
@@ -170,12 +173,34 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     quantised = {
         group_of(t.name) for t in changed if isinstance(t.change, Numbers) and t.change.is_quantised
     }
-    large = unusual_groups(group for group in groups if group.name not in quantised)
+    large = _unusual_layers(report, quantised)
     yield from limited(Risk.UNUSUAL, ((None, _told(one, "layers")) for one in large))
     tensors = unusual_tensors(changed, (one.name for one in large))
     yield from limited(
         Risk.UNUSUAL, ((one.name, _told(one, "other layers", with_name=False)) for one in tensors)
     )
+
+
+def _unusual_layers(report: DiffReport, but: Collection[str]) -> list[Outlier]:
+    """Return outliers among layers, except those in `but`.
+
+    What a layer has of integers (counters, states of random generators), of running averages and
+    of an optimizer's state changes far more than its weights, and is compared by itself.
+    """
+    kinds: defaultdict[object, list[TensorDiff]] = defaultdict(list)
+    for tensor in report.tensors:
+        change = tensor.change
+        is_integer = (
+            isinstance(change, Numbers)
+            and change.ulp is None
+            and not (change.is_quantised or tensor.base_dtype)
+        )
+        is_average = _AVERAGE.search(tensor.name) is not None
+        kinds[tensor.is_of_optimizer, is_average, is_integer].append(tensor)
+    layers = (groups(replace(report, tensors=tuple(alike))) for alike in kinds.values())
+    return [
+        one for alike in layers for one in unusual_groups(g for g in alike if g.name not in but)
+    ]
 
 
 def _renamed(report: DiffReport) -> Iterator[Flag]:
