@@ -37,8 +37,9 @@ def part_changes(
     options: ReadOptions,
 ) -> list[PartChange]:
     """Compare what two files (None for no file) hold besides what the rest of a diff compares."""
+    same = frozenset() if before is None or after is None else frozenset(_same(before, after))
     old, new = (
-        _of_side(*one, options) if one is not None else Leftovers() for one in (before, after)
+        _of_side(*one, options, same) if one is not None else Leftovers() for one in (before, after)
     )
     folder = list(_folder_change(old, new))
     if old.folder and new.folder:
@@ -167,7 +168,26 @@ def _has(value: object, keys: list[str]) -> bool:
     return bool(keys)
 
 
-def _of_side(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> Leftovers:
+def _same(before: tuple[Side, Checkpoint], after: tuple[Side, Checkpoint]) -> Iterator[str]:
+    """Yield the names of chunks with files that are stored as the same bytes on both sides."""
+    was, now = (
+        {chunk.name: (file_of(side), chunk) for chunk in one.nested}
+        for side, one in (before, after)
+    )
+    for name in was.keys() & now.keys():
+        stored = [
+            data[one.start : one.start + one.stored]
+            for data, one in (was[name], now[name])
+            if one.start is not None
+        ]
+        if len(stored) == 2 and same_bytes(stored[0], stored[1]):
+            yield name
+
+
+def _of_side(
+    side: Side, checkpoint: Checkpoint, options: ReadOptions, same: Collection[str]
+) -> Leftovers:
+    """Return what a side holds, without the insides of chunks that are the `same` on both."""
     if side.text is not None and not side.text.is_container:
         return Leftovers()
     inside = checkpoint.metadata.get("in chunks")
@@ -177,6 +197,8 @@ def _of_side(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> Leftov
     data = file_of(side)
     found = _without(data, leftovers(data, options), told)
     for chunk in checkpoint.nested:
+        if chunk.name in same:
+            continue
         # Why a file in a chunk can't be read is told elsewhere.
         with suppress(FormatError):
             inner = chunk.open()

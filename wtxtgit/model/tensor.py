@@ -149,13 +149,14 @@ class Nested:
 
     `open` returns the file's bytes, decoded, or raises FormatError. `offset` is their position in
     the outer file, None if they are decoded; `stored` is how many bytes of the outer file they
-    take.
+    take, from byte `start` on.
     """
 
     name: str
     open: Callable[[], ByteView]
     offset: int | None = None
     stored: int = 0
+    start: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -180,7 +180,8 @@ class _SortedChunks:
             opened = decode
             if offset is None:
                 opened = partial(self._decoded.open, chunk, chunk.uncomp_len, decode)
-            self.nested.append(Nested(chunk.name, opened, offset, chunk.comp_len))
+            start = chunk.payload_start
+            self.nested.append(Nested(chunk.name, opened, offset, chunk.comp_len, start))
         else:
             self.untold.append(f"chunk {quoted(chunk.name)}")
 
