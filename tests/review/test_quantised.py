@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from tests.containers.gguf_files import quantised_file
 from tests.kit import Repo, text_of
 from tests.review.repos import only, reviewed, risks
+from wtxtgit.report.diff import ScaleStates
 from wtxtgit.report.review import Reviewed, Risk
 
 gguf = pytest.importorskip("gguf")
@@ -60,12 +63,40 @@ def change(repo: Repo, before: bytes, after: bytes) -> Reviewed:
     return only(reviewed(repo))
 
 
-def test_a_step_of_training(repo: Repo) -> None:
+@pytest.mark.parametrize("by", [0.02, 0.002, 0.0002])
+def test_a_step_of_training(repo: Repo, by: float) -> None:
+    """After a small one most blocks have the same numbers, and scales that differ a little."""
     old = weights()
-    one = change(repo, model(old), model(stepped(old)))
+    one = change(repo, model(old), model(stepped(old, by)))
     assert one.flags == ()
     assert one.diff is not None
-    assert 0.01 < (one.diff.summary.relative_l2 or 0) < 0.2
+    assert by / 3 < (one.diff.summary.relative_l2 or 0) < 10 * by
+
+
+def test_weights_that_decay_alone(repo: Repo) -> None:
+    old = weights()
+    one = change(repo, model(old), model({name: w * np.float32(0.999) for name, w in old.items()}))
+    assert one.flags == ()
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "message"),
+    [
+        (0.95, 1.05, None),
+        (0.89, 1.05, "in 6 of 8 blocks only the scales changed, by factors from 0.89 to 1.05"),
+        (0.95, 1.2, "in 6 of 8 blocks only the scales changed, by factors from 0.95 to 1.2"),
+        (-1.0, 1.0, "in 6 of 8 blocks only the scales changed, by factors from -1 to 1"),
+    ],
+)
+def test_by_how_much_scales_may_change_alone(
+    least: float, most: float, message: str | None
+) -> None:
+    states = ScaleStates(80, 8, 8, 0, 0, 0, 0, changed=8, scaled=6, factors=(least, most))
+    concern = states.by_factor()
+    assert (None if concern is None else concern.message) == message
+    whole = replace(states, scaled=8, factors=(1.05, 1.05)).by_factor()
+    assert whole is not None
+    assert whole.message == "all items were multiplied by 1.05"
 
 
 def test_quantising_has_the_risk_of_other_dtypes_alone(repo: Repo) -> None:

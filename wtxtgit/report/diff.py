@@ -67,6 +67,9 @@ _OF_OPTIMIZER = re.compile(
     r"|mu_product|prev|square_avg|step|step_size|sum)$"
 )
 """Names of what torch's optimizers keep for each parameter."""
+_OF_STEP = 0.1
+"""Within this distance from 1 are the factors of scales after a step of training too small to
+change the numbers of a block."""
 _EQUAL = 1e-14
 """A standard deviation up to this share of the mean may be nothing but rounding."""
 
@@ -166,18 +169,23 @@ class ScaleStates:
             yield Concern(ValueRisk.NORM, message)
 
     def by_factor(self) -> Concern | None:
-        """Return by which factors blocks were multiplied, if that is most of what changed."""
+        """Return by which factors blocks were multiplied, if that is most of what changed, and more
+        than small steps of training do.
+        """
         if self.factors is None or 2 * self.scaled < self.changed:
             return None
         return self._scaled(*self.factors)
 
-    def _scaled(self, least: float, most: float) -> Concern:
+    def _scaled(self, least: float, most: float) -> Concern | None:
         risk = ValueRisk.NEGATED if least < 0 else ValueRisk.NORM
-        if self.scaled == self.blocks and most - least <= _ROUNDED * max(abs(least), abs(most)):
-            by = (least + most) / 2
+        by = (least + most) / 2
+        is_one = self.scaled == self.blocks
+        if is_one and most - least <= _ROUNDED * abs(by) and abs(by - 1) > _ROUNDED:
             if abs(by + 1) <= _ROUNDED:
                 return Concern(risk, "all items were negated")
             return Concern(risk, f"all items were multiplied by {by:.3g}")
+        if least >= 1 - _OF_STEP and most <= 1 + _OF_STEP:
+            return None
         which = f"{self.scaled:,} of {counted(self.blocks, 'block')}"
         factors = f"{least:.3g} to {most:.3g}"
         return Concern(risk, f"in {which} only the scales changed, by factors from {factors}")
