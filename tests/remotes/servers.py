@@ -24,8 +24,9 @@ from tests.remotes.behaviour import SECRET
 from wtxtgit.git import run
 
 USER = "user"
+SOCKETS = Path("/proc/net/tcp")
 _CONNECTED = "01"
-"""The state of a socket in proc(5)'s `/proc/net/tcp`."""
+"""A state of a socket there: proc(5)."""
 _ENDS_HERE = frozenset(("connection", "transfer-encoding", "content-length", "keep-alive"))
 
 
@@ -297,7 +298,7 @@ class Wire:
         ends = f":{int(self.host.rpartition(':')[2]):04X}"
         is_unread = True
         while is_unread:
-            sockets = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+            sockets = [row.split() for row in SOCKETS.read_text().splitlines()[1:]]
             is_unread = any(
                 int(queues.partition(":")[2], 16)
                 for _, _, other, state, queues, *_ in sockets
