@@ -25,6 +25,7 @@ from wtxtgit.remotes.payload import cut_packs, git_packs
 from wtxtgit.remotes.payload import fetch as payload_fetch
 from wtxtgit.remotes.payload.fetch import fetch_payload
 from wtxtgit.remotes.payload.git_packs import GitPacks
+from wtxtgit.remotes.payload.place import OutgoingPack
 from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.report.store import PayloadFetched
 from wtxtgit.store.store import Store
@@ -170,6 +171,19 @@ def test_packs_are_pushed_in_several_steps(
     hook.unlink()
     (sent,) = push_payload(own, place, texts).packs
     assert set(place.packs()) == {there, sent}
+
+
+@pytest.mark.slow
+def test_more_packs_than_git_takes_as_arguments(repo: Repo, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.git"
+    run.git("init", "-q", "--bare", str(bare))
+    pack = tmp_path / "pack"
+    pack.write_bytes(b"pack")
+    place = GitPacks(Repository.discover(repo.path), bare.as_uri())
+    names = [f"{number:064x}" for number in range(2500)]
+    place.put([OutgoingPack(name, pack, 4, name.encode("ascii")) for name in names])
+    assert place.packs() == names
+    assert dict(place.ends(names[-2:])) == {name: name.encode("ascii") for name in names[-2:]}
 
 
 def test_a_partial_clone(bare: Path, tmp_path: Path) -> None:

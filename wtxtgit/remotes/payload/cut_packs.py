@@ -22,7 +22,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.io.files import view_file
-from wtxtgit.io.view import mapped
+from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes.payload.place import OutgoingPack
 
@@ -67,38 +67,46 @@ class PackParts(NamedTuple):
         return self.oids[first : -(-stop // self.grain)], start - first * self.grain
 
 
-def write_cut(
-    repo: Repository, folder: Path, env: run.Environment, packs: Sequence[OutgoingPack]
+def write_objects(
+    repo: Repository,
+    folder: Path,
+    env: run.Environment,
+    files: Mapping[str, Path | bytes],
+    cut: Sequence[OutgoingPack],
 ) -> dict[str, str]:
-    """Write packs as objects to a folder, which `env` names; returns the trees, by file name.
+    """Write files as blobs, and packs that are `cut` as trees, to a folder, which `env` names.
 
-    Raises EnvironmentFailure.
+    Returns the blobs and trees by the names of the files. Raises EnvironmentFailure.
     """
     places = Places(folder, (), repo.object_format, 0)
-    grains = [max(_LEAST, -(-pack.size // _MOST)) for pack in packs]
-    count = sum(-(-pack.size // grain) + 2 for pack, grain in zip(packs, grains, strict=True))
+    grains = [max(_LEAST, -(-pack.size // _MOST)) for pack in cut]
+    count = sum(-(-pack.size // grain) + 2 for pack, grain in zip(cut, grains, strict=True))
     trees: dict[str, dict[str, str]] = {}
-    with PackWriter(ObjectStore(repo, places), count, default_threads()) as writer:
-        for pack, grain in zip(packs, grains, strict=True):
+    with PackWriter(ObjectStore(repo, places), count + len(files), default_threads()) as writer:
+
+        def add(content: Buffer) -> str:
+            return writer.add(PlainContent(memoryview(content)))
+
+        written = {
+            name: add(mapped(view_file(content)) if isinstance(content, Path) else content)
+            for name, content in files.items()
+        }
+        for pack, grain in zip(cut, grains, strict=True):
             content = mapped(view_file(pack.path))
-            oids = [
-                writer.add(PlainContent(content[at : at + grain]))
-                for at in range(0, pack.size, grain)
-            ]
+            oids = [add(content[at : at + grain]) for at in range(0, pack.size, grain)]
             # In the order of their names they are the pack.
             trees[f"{pack.name}.pack"] = {f"{n:04x}": oid for n, oid in enumerate(oids)}
             listed = PackParts(grain, oids).format()
-            trees[f"{pack.name}.index"] = {
-                INDEX: writer.add(PlainContent(memoryview(pack.end))),
-                PARTS: writer.add(PlainContent(memoryview(listed))),
-            }
+            trees[f"{pack.name}.index"] = {INDEX: add(pack.end), PARTS: add(listed)}
         writer.finish()
-    asked = "\n".join(
-        "".join(f"{_FILE} blob {oid}\t{name}\n" for name, oid in tree.items())
-        for tree in trees.values()
-    )
-    made = repo.git("mktree", "--batch", stdin=asked.encode("ascii"), env=env).decode().split()
-    return dict(zip(trees, made, strict=True))
+    if trees:
+        asked = "\n".join(
+            "".join(f"{_FILE} blob {oid}\t{name}\n" for name, oid in tree.items())
+            for tree in trees.values()
+        )
+        made = repo.git("mktree", "--batch", stdin=asked.encode("ascii"), env=env).decode().split()
+        written |= dict(zip(trees, made, strict=True))
+    return written
 
 
 class ArrivedObjects:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, InputError
@@ -31,7 +30,7 @@ from wtxtgit.remotes.payload.cut_packs import (
     ArrivedObjects,
     PackParts,
     drop,
-    write_cut,
+    write_objects,
 )
 from wtxtgit.remotes.payload.place import FORGOTTEN, OutgoingPack, in_part, whole
 from wtxtgit.remotes.payload.store_url import GIT, spelled
@@ -165,24 +164,15 @@ class GitPacks:
         """
         with new_folder(self._repo.common_dir) as folder:
             env = self._using(folder)
-            add = partial(self._repo.git, *_AS_IT_IS, "hash-object", "-w", "--no-filters", env=env)
-            oids = {
-                name: (
-                    add("--stdin", stdin=content)
-                    if isinstance(content, bytes)
-                    else add("--", os.fsencode(content))
-                ).decode().strip()
-                for name, content in files.items()
-            }  # fmt: skip
-            if cut:
-                oids |= write_cut(self._repo, folder, env, cut)
+            oids = write_objects(self._repo, folder, env, files, cut)
             refspecs = (f"{oid}:{self._place}{name}" for name, oid in oids.items())
-            words = self._pushed(*refspecs, env=env)
-        if words is not None:
+            asked = run.batches(refspec.encode("ascii") for refspec in refspecs)
+            failures = [words for batch in asked if (words := self._pushed(*batch, env=env))]
+        if failures:
             # Another process that pushed the same pack may have been faster.
             self.packs()
             if any(self._refs.get(name) != oid for name, oid in oids.items()):
-                raise failure(self.label, words)
+                raise failure(self.label, failures[0])
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
         """See `PackPlace`: a pack with a ref exists."""
