@@ -162,6 +162,7 @@ def test_a_log_that_was_made_up_reaches_no_other_file(wtxtgit: Command, exp1: Pa
 def test_a_folder_that_is_no_ring(command: str, wtxtgit: Command) -> None:
     (wtxtgit.folder / "d").mkdir()
     assert wtxtgit("ring", command, "d").complaint() == "d: not a ring of snapshots"
+    assert wtxtgit("ring", command, "nowhere").complaint() == "nowhere: no such folder"
     assert list((wtxtgit.folder / "d").iterdir()) == []
 
 

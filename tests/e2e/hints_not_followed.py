@@ -141,6 +141,7 @@ NOT_FOLLOWED = {
         "of a list of mappings, make a mapping: dict(enumerate(values))",
         "wtxtgit recover mends texts",
         "wtxtgit recover shows what can be recovered",
+        "targets.Folder({}) is one",
         '{"W": w} is one',
     ),
 }

@@ -318,8 +318,19 @@ def test_a_value_that_can_not_be_published_costs_nothing(ring: Path) -> None:
     with Snapshots(ring) as snapshots:
         with pytest.raises(UsageError, match='"f" is a builtin'):
             snapshots.publish({"f": print})
+        with pytest.raises(UsageError, match='"f" is an object, not'):
+            snapshots.publish({"f": object()})
+        with pytest.raises(UsageError, match="given by name, in a mapping, not as int"):
+            snapshots.publish(5)  # type: ignore[arg-type]
         assert snapshots.publish(state()) == 0
     assert read_state(ring).counts.dropped == 0
+
+
+def test_what_is_no_target_is_refused_before_a_worker_starts(ring: Path) -> None:
+    with pytest.raises(UsageError, match=r"^to takes targets, not '/backup'") as refused:
+        Snapshots(ring, to=["/backup"])  # type: ignore[list-item]
+    assert refused.value.hint == "targets.Folder('/backup') is one"
+    assert not ring.exists()
 
 
 def test_a_worker_that_is_killed_is_started_again(ring: Path) -> None:

@@ -132,6 +132,12 @@ class Snapshots:
             raise UsageError(f"keep is {keep}, but must be at least 1")
         if policy not in ("latest", "all"):
             raise UsageError(f'policy is "{policy}", but must be "latest" or "all"')
+        for one in to:
+            if not hasattr(one, "put"):
+                # Only the worker would notice, which is another process.
+                raise UsageError(
+                    f"to takes targets, not {one!r}", hint=f"targets.Folder({one!r}) is one"
+                )
         self.folder = Path(folder)
         self.rank = Rank(rank, world)
         self._policy = policy

@@ -274,11 +274,16 @@ def delivery_line(gen: int, delivery: Delivery) -> LogLine:
     )
 
 
+def _no_ring(folder: Path) -> InputError:
+    why = "not a ring of snapshots" if folder.exists() else "no such folder"
+    return InputError(f"{shown(folder)}: {why}")
+
+
 def ranks_of(folder: Path) -> list[Rank]:
     """Return all ranks of a ring, in order; raises InputError if the folder is no ring."""
     world = read_world(folder)
     if world.size == 1 and not (folder / WAL).is_file():
-        raise InputError(f"{shown(folder)}: not a ring of snapshots")
+        raise _no_ring(folder)
     return Rank(0, world.size).all()
 
 
@@ -286,7 +291,7 @@ def read_state(folder: Path, rank: Rank = ALONE) -> RingState:
     """Read the state in the log of a rank; raises InputError if the folder is no ring."""
     path = folder / rank.own(WAL)
     if rank.is_alone and not path.is_file():
-        raise InputError(f"{shown(folder)}: not a ring of snapshots")
+        raise _no_ring(folder)
     state = RingState()
     for line in log.read(path):
         try:

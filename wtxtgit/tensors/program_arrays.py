@@ -64,11 +64,7 @@ def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
     Raises UsageError, with the name, for a dtype that can't be stored and for duplicate names.
     """
     if not isinstance(arrays, Mapping):
-        has_state = callable(getattr(arrays, "state_dict", None))
-        raise UsageError(
-            f"arrays have to be given by name, in a mapping, not as {type(arrays).__name__}",
-            hint="its state_dict() is one" if has_state else '{"W": w} is one',
-        )
+        raise _without_names(arrays)
     named: dict[str, NumpyArray] = {}
     for name, value in _leaves(arrays, "", 0, Mapping):
         if name in named:
@@ -103,6 +99,8 @@ def training_state(state: Mapping[Any, Any]) -> TrainingState:
     Numbers, strings and bools become words. Raises UsageError, with the name, for any other value
     that is not an array, and for duplicate names.
     """
+    if not isinstance(state, (Mapping, list, tuple)):
+        raise _without_names(state)
     arrays: dict[str, GivenArray] = {}
     words: dict[str, str] = {}
     for name, value in _leaves(state, "", 0, (Mapping, list, tuple)):
@@ -115,6 +113,14 @@ def training_state(state: Mapping[Any, Any]) -> TrainingState:
             words[name] = word_of(name, value)
     return TrainingState(
         tuple(arrays[name] for name in sorted(arrays)), tuple(sorted(words.items()))
+    )
+
+
+def _without_names(given: Any) -> UsageError:
+    has_state = callable(getattr(given, "state_dict", None))
+    return UsageError(
+        f"arrays have to be given by name, in a mapping, not as {type(given).__name__}",
+        hint="its state_dict() is one" if has_state else '{"W": w} is one',
     )
 
 
@@ -217,4 +223,5 @@ def _torch_array(name: str, tensor: Any) -> GivenArray:
 
 def _kind(value: Any) -> str:
     kind = type(value)
-    return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
