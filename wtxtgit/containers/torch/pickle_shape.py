@@ -1,4 +1,4 @@
-"""What a pickle holds besides its numbers, which a comparison tells one by one.
+"""What a pickle holds besides its numbers and texts, which a comparison tells one by one.
 
 Nothing is executed: opcodes are read. Spec: `docs/diff.md`, "All other bytes"
 """
@@ -21,14 +21,15 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def shape_of(raw: Buffer) -> bytes | None:
-    """Return a hash that is the same for all numbers, also in texts, and all lengths of their runs.
+    """Return a hash that is the same for all numbers and texts, and all lengths of runs of numbers.
 
-    None if there may be numbers in the pickle that are not in its value, or bytes after it.
+    Of a pickle that takes names of globals from texts (protocol 4), for texts that differ only in
+    their digits. None if the pickle may hold what is not in its value, or if bytes follow it.
     """
     if len(raw) > MOST:
         return None
-    shape = sha256()
-    was_number = False
+    shape, named = sha256(), sha256()
+    was_number = has_names = False
     end = 0
     try:
         for opcode, value, at in pickletools.genops(bytes(raw)):
@@ -36,10 +37,16 @@ def shape_of(raw: Buffer) -> bytes | None:
                 return None
             is_number = opcode.name in _NUMBERS
             if not (is_number and was_number):
-                told = _DIGITS.sub("#", str(value)) if opcode.name in _TEXTS else value
-                word = "number" if is_number else f"{opcode.name} {told!r}"
-                shape.update(word.encode("utf-8", "surrogatepass") + b"\n")
+                word = "number" if is_number else f"{opcode.name} {value!r}"
+                if opcode.name in _TEXTS:
+                    word = opcode.name
+                    named.update(_DIGITS.sub("#", str(value)).encode("utf-8", "surrogatepass"))
+                for one in (shape, named):
+                    one.update(word.encode("utf-8", "surrogatepass") + b"\n")
             was_number, end = is_number, (at or 0) + 1
+            has_names = has_names or opcode.name == "STACK_GLOBAL"
     except ValueError:
         return None
-    return shape.digest() if end == len(raw) else None
+    if end != len(raw):
+        return None
+    return named.digest() if has_names else shape.digest()
