@@ -409,6 +409,11 @@ CASES: dict[str, tuple[Made, Made, set[Risk]]] = {
     "a key of a map that is no text.aero": (
         of_aero(), of_aero(index=lambda raw: b"\x82" + raw[1:] + b"\x81\1\2\3"), {Risk.METADATA},
     ),
+    "a number that fits no single float.aero": (
+        of_aero(entries=[aero.entry("a", [50], 0, 200, evil=1e300), SECOND]),
+        of_aero(entries=[aero.entry("a", [50], 0, 200, evil=2e300), SECOND]),
+        {Risk.METADATA},
+    ),
     "a number for a tensor.aero": (
         of_aero(), of_aero(entries=[aero.entry("a", [50], 0, 200, evil=1), SECOND]),
         {Risk.METADATA},

@@ -52,7 +52,7 @@ def difference(a: Document, b: Document) -> str | None:
     if _is_turned(old, new, whole=not b.lists):
         return "keys stand in another order"
     styles = [_styles(one, value) for one, value in ((a, old), (b, new))]
-    if styles[0] & styles[1]:
+    if styles[0] & styles[1] or (all(styles) and any(_ANY in one for one in styles)):
         return None
     # Without a style nothing is known of either, but that equal values have other bytes.
     is_alike = not any(styles) and not equal_values(old, new)
@@ -79,6 +79,8 @@ def _is_turned(old: object, new: object, *, whole: bool = True) -> bool:
 
 
 _Style = tuple[object, ...]
+_ANY: _Style = ()
+"""The style of what all writers spell alike, such as an empty list."""
 
 
 def _styles(document: Document, value: object) -> set[_Style]:
@@ -105,6 +107,8 @@ def _gives(style: Callable[[object], bytes], value: object, raw: bytes) -> bool:
 def _text_styles(text: str, value: object) -> Iterator[_Style]:
     body = text.rstrip(_BLANKS)
     end = text[len(body) :]
+    if text in ("{}", "[]") or (not isinstance(value, dict | list) and json.dumps(value) == text):
+        yield _ANY
     is_crlf = "\r\n" in body
     if is_crlf:
         body = body.replace("\r\n", "\n")
@@ -138,8 +142,9 @@ def _packed_styles(raw: bytes) -> Iterator[_Style]:
     for is_bin, is_single in product((True, False), (True, False)):
         try:
             packed = msgpack.packb(value, use_bin_type=is_bin, use_single_float=is_single)
-        except ValueError:
-            return
+        except (ValueError, OverflowError):
+            # A float that is too large for a single one, for example.
+            continue
         if packed + end == raw:
             yield is_bin, is_single, "padded by", len(end)
             if end:
