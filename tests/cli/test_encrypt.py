@@ -165,6 +165,10 @@ def test_what_is_wrong_is_said_in_a_line(wtxtgit: Command, alice: Person, bob: P
         (("decrypt", SECRET, "-i", bob.file), 3, "no identity matched any of the recipients"),
         (("decrypt", SECRET), 2, "a key is needed to decrypt the file"),
         (("decrypt", "other", "-i", bob.file), 3, "other: not an age file"),
+        # No passphrase is asked for in vain, nor a key.
+        (("decrypt", "other"), 3, "other: not an age file"),
+        (("decrypt", "other", "-p"), 3, "other: not an age file"),
+        (("decrypt", "gone", "-p"), 3, "no such file"),
         (("decrypt", "words.age", "-i", alice.file), 3, "the encrypted content is not a WTXT text"),
         (("decrypt", "cut.age", "-i", alice.file), 3, "the armor is damaged"),
         (("decrypt", SECRET, "-i", MODEL), 3, "others can read|no identity"),

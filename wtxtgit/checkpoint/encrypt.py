@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wtxtgit.checkpoint.encrypted import checked_text, head_of, opened_text
-from wtxtgit.checkpoint.open import attached_text, blob, read_checkpoint, shown_name
+from wtxtgit.checkpoint.open import attached_text, blob, is_file, read_checkpoint, shown_name
 from wtxtgit.checkpoint.restore import restore_verified
 from wtxtgit.errors import AgeError, InputError, UsageError
 from wtxtgit.filter.clean import Cleaned, text_of
@@ -160,6 +160,20 @@ def _encrypt(text: Iterable[Buffer], whom: Audience, write: Callable[[bytes], ob
         write(piece)
 
 
+def check_encrypted(source: Path | str) -> None:
+    """Raise as `decrypt_file` does if a file is there that is no age file, or none."""
+    # A pipe can be read only once.
+    if is_file(str(source)) and (Path(source).is_file() or not Path(source).exists()):
+        _read_age(source)
+
+
+def _read_age(source: Path | str) -> ByteView:
+    data = _read(source)
+    if not is_age(data):
+        raise AgeError(f"{shown_name(str(source))}: not an age file")
+    return data
+
+
 def decrypt_file(
     source: Path | str,
     out: Path | None,
@@ -176,9 +190,7 @@ def decrypt_file(
     Nothing is written unless the text is complete and verifies. Raises as `opened_text` does.
     """
     name = shown_name(str(source))
-    data = _read(source)
-    if not is_age(data):
-        raise AgeError(f"{name}: not an age file")
+    data = _read_age(source)
     text, report = opened_text(data, keys, name, threads=threads, progress=progress)
     if restored:
         restore_verified(text, report, name, out, write=write, threads=threads)

@@ -147,6 +147,8 @@ def decrypt(
     from wtxtgit.trust.age.identities import Passphrase
     from wtxtgit.trust.keyring import checked_passphrase
 
+    # A passphrase for what it can't open is asked for in vain.
+    checkpoint_encrypt.check_encrypted(file)
     if passphrase == bool(identities):
         raise UsageError("a key is needed to decrypt the file: -i FILE, or -p for a passphrase")
     if output is not None and "://" in output:
