@@ -31,6 +31,8 @@ TEXTS = {
     "spaces and a value": (b'{"a":1,"b":2}', b'{"a":1, "b":3}', SPELLING),
     "indentation": (b'{\n  "a": 1\n}', b'{\n   "a": 1\n}', SPELLING),
     "ends of lines": (b'{\n  "a": 1\n}', b'{\r\n  "a": 1\r\n}', SPELLING),
+    "the first item": (b"{}", b'{\n    "a": 1\n}', None),
+    "blanks after an empty object": (b"{}", b"{}\n\n", SPELLING),
     "an escape": (b'["a"]', b'["\\u0061"]', SPELLING),
     "a zero more": (b"[1.5]", b"[1.50]", SPELLING),
     "no style on either side": (b'{"a" :1}', b'{"a" :2}', None),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ UNORDERED = "__metadata__"
 """An object whose keys stand in another order in each save: safetensors' writer hashes them."""
 _INDENT = re.compile(r"\n([ \t]*)")
 _SEPARATORS = ((",", ":"), (", ", ": "), (",", ": "))
+_INDENTS = (None, "\t", *(" " * n for n in range(9)))
 _BLANKS = " \t\n\r"
 _ALIGNMENT = 8
 
@@ -52,7 +53,7 @@ def difference(a: Document, b: Document) -> str | None:
     if _is_turned(old, new, whole=not b.lists):
         return "keys stand in another order"
     styles = [_styles(one, value) for one, value in ((a, old), (b, new))]
-    if styles[0] & styles[1] or (all(styles) and any(_ANY in one for one in styles)):
+    if styles[0] & styles[1]:
         return None
     # Without a style nothing is known of either, but that equal values have other bytes.
     is_alike = not any(styles) and not equal_values(old, new)
@@ -79,8 +80,6 @@ def _is_turned(old: object, new: object, *, whole: bool = True) -> bool:
 
 
 _Style = tuple[object, ...]
-_ANY: _Style = ()
-"""The style of what all writers spell alike, such as an empty list."""
 
 
 def _styles(document: Document, value: object) -> set[_Style]:
@@ -107,21 +106,19 @@ def _gives(style: Callable[[object], bytes], value: object, raw: bytes) -> bool:
 def _text_styles(text: str, value: object) -> Iterator[_Style]:
     body = text.rstrip(_BLANKS)
     end = text[len(body) :]
-    if text in ("{}", "[]") or (not isinstance(value, dict | list) and json.dumps(value) == text):
-        yield _ANY
     is_crlf = "\r\n" in body
     if is_crlf:
         body = body.replace("\r\n", "\n")
-    indent = _INDENT.search(body)
-    for separators, is_ascii in product(_SEPARATORS, (True, False)):
-        spelled = json.dumps(
-            value,
-            indent=None if indent is None else indent[1],
-            separators=separators,
-            ensure_ascii=is_ascii,
-        )
+    found = _INDENT.search(body)
+    indents: Sequence[str | None] = (None,) if found is None else (found[1],)
+    crlfs: Sequence[bool] = (is_crlf,)
+    if not value or not isinstance(value, dict | list):
+        # All writers spell it alike.
+        indents, crlfs = _INDENTS, (False, True)
+    for indent, separators, is_ascii in product(indents, _SEPARATORS, (True, False)):
+        spelled = json.dumps(value, indent=indent, separators=separators, ensure_ascii=is_ascii)
         if spelled == body:
-            yield indent and indent[1], separators, is_ascii, is_crlf, end
+            yield from ((indent, separators, is_ascii, crlf, end) for crlf in crlfs)
 
 
 def _packed_styles(raw: bytes) -> Iterator[_Style]:
