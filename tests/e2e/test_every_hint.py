@@ -293,7 +293,7 @@ def no_such_tensor(world: World) -> Words:
 
 def named_a_little_wrong(world: World) -> Words:
     world.write(f"{HERE}/x", checkpoint(2.0))
-    return ["cat", "x", "-o", "x.npy", "frist"]
+    return ["cat", "x", "-o", "x.npy", "fist"]
 
 
 def native_text(world: World) -> Words:
