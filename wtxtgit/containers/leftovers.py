@@ -9,7 +9,7 @@ order all of this stands in the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
@@ -117,7 +117,8 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
         return Leftovers(documents=(_index_of_set(data),) if is_json else ())
     try:
         container = known.read().read(data)
-        taken = sorted(_taken(data, container))
+        ranges = list(container.ranges())
+        taken = sorted(_taken(data, container, ranges))
     except FormatError:
         return Leftovers()
     directory = getattr(container, "directory", None)
@@ -127,7 +128,7 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
     digests = {start: one for start, *one in getattr(container, "part_digests", tuple)()}
     found: list[Leftover] = []
     left = _MOST_INFLATED
-    parts = (place for place in _parts(known, container) if place[2] not in as_tensors)
+    parts = (place for place in _parts(known, container, ranges) if place[2] not in as_tensors)
     for place in islice(parts, MOST):
         part = None
         member = compressed.get(place)
@@ -146,14 +147,14 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
             found.append(_leftover(data, start, end, None))
         elif not _is_padding(container, start, end, len(data)):
             found.append(Leftover(None, start, end - start, b"", is_zeros=True))
-    longer = list(_longer(container))
+    longer = list(_longer(container, ranges))
     for one, start in longer[:MOST]:
         if not is_zeros(data[start : one.end]):
             found.append(_leftover(data, start, one.end, None))
     return Leftovers(
         tuple(found),
         tuple((one.name, one.method) for one in members),
-        tuple(_orders(container)),
+        tuple(_orders(container, ranges)),
         tuple(getattr(container, "homes", ())),
         () if known.documents is None else tuple(known.documents().documents(container, options)),
         tuple((one.label, one.end - end) for one, end in longer),
@@ -174,12 +175,12 @@ def _is_padding(container: Container, start: int, end: int, size: int) -> bool:
     return is_short and (end < size or getattr(container, "pads_end", False))
 
 
-def _longer(container: Container) -> Iterator[tuple[Range, int]]:
+def _longer(container: Container, ranges: Sequence[Range]) -> Iterator[tuple[Range, int]]:
     """Yield tensors that have more bytes than items, and where their items end."""
     # In zips, tensors may be views of something larger.
     if getattr(container, "alignment", None) is None:
         return
-    for one in container.ranges():
+    for one in ranges:
         size = ITEM_BYTES.get(one.element or "")
         if size is None or one.shape is None or min(one.shape, default=0) < 0:
             continue
@@ -188,8 +189,8 @@ def _longer(container: Container) -> Iterator[tuple[Range, int]]:
             yield one, end
 
 
-def _orders(container: Container) -> Iterator[tuple[str, tuple[str, ...]]]:
-    in_file = sorted(container.ranges(), key=lambda one: one.start)
+def _orders(container: Container, ranges: Sequence[Range]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    in_file = sorted(ranges, key=lambda one: one.start)
     yield "file", tuple(one.label if one.name is None else one.name for one in in_file)
     yield from getattr(container, "orders", ())
 
@@ -203,9 +204,11 @@ def _inflated(data: ByteView, member: ZipMember) -> Leftover | None:
     return Leftover(member.name, member.start, member.size, digest)
 
 
-def _parts(known: Format, container: Container) -> Iterator[tuple[int, int, str]]:
+def _parts(
+    known: Format, container: Container, ranges: Sequence[Range]
+) -> Iterator[tuple[int, int, str]]:
     """Yield [start, end) and name of each part."""
-    for one in container.ranges():
+    for one in ranges:
         # Of tables without a name the role is one.
         is_table = one.row_bytes is not None or one.label in getattr(container, "untold_parts", ())
         name = one.label.lstrip("_") if one.name is None and is_table else one.name
@@ -218,10 +221,12 @@ def _parts(known: Format, container: Container) -> Iterator[tuple[int, int, str]
                 yield part.offset, part.offset + part.nbytes, part.name
 
 
-def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
+def _taken(
+    data: ByteView, container: Container, ranges: Sequence[Range]
+) -> Iterator[tuple[int, int]]:
     """Yield what the format accounts for, as [start, end)."""
     directory = getattr(container, "directory", None)
-    spans: Iterable[tuple[int, int]] = ((one.start, one.end) for one in container.ranges())
+    spans: Iterable[tuple[int, int]] = ((one.start, one.end) for one in ranges)
     # Ranges are what becomes of a file in a text; a container may know better what has a meaning.
     spans = getattr(container, "spans", spans)
     if isinstance(directory, Directory):
