@@ -170,3 +170,11 @@ def test_marks_alone_are_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = b"text" * 1000
     assert read(head + empty * 100_000 + rest, len(whole), 2) == whole
     assert len(begun) < 100
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("level", [1, 6])
+def test_a_small_stream_of_very_many_bytes(level: int, threads: int) -> None:
+    """The codec has taken all of the stream long before it has given the last byte."""
+    size = 40 * 1024 * 1024 + 14
+    assert read(zlib.compress(bytes(size), level), size, threads) == bytes(size)

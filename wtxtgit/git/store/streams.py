@@ -243,8 +243,9 @@ def _inflate_serially(descriptor: int, start: int, check: _InflatedBytes) -> Ite
     """Inflate from the start of a piece to the end of the stream, in this thread."""
     inflater = codec.decompressobj(RAW, check.window)
     pending = b""
+    is_full = False
     while not inflater.eof:
-        if not pending:
+        if not (pending or is_full):
             pending = os.pread(descriptor, _READ // 4, start)
             start += len(pending)
             if not pending:
@@ -254,6 +255,8 @@ def _inflate_serially(descriptor: int, start: int, check: _InflatedBytes) -> Ite
         except Error as error:
             raise Damaged(str(error)) from error
         pending = inflater.unconsumed_tail
+        # The codec may have taken all input, and have more to give than was asked for.
+        is_full = len(data) == _READ
         if data:
             yield check.take(data)
     check.finish(descriptor, start - len(inflater.unused_data))
