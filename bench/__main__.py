@@ -66,6 +66,7 @@ PARTS: dict[str, Part] = {
     "store": lambda place, o: stores.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
     "git-diff-many": lambda place, o: compare.git_diff_of_many(place, 100, o.runs),
+    "reviews": lambda place, o: compare.reviews(place, o.size, o.runs),
     "pages": lambda place, o: pages.pages(place, o.runs),
     "audit": lambda place, o: audit.audits(place, o.commits, o.runs),
     "long-history": lambda place, _: audit.long_history(place),

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.data import changed_chunks, changed_rows, model_of, text_of
+from bench.data import arrays_of, changed_chunks, changed_rows, model_of, text_of
 from bench.floors import Command, comparing, hashing, merging
 from bench.measure import (
+    MIB,
     WTXTGIT,
     Against,
     BenchError,
@@ -156,6 +157,54 @@ def git_diff_of_many(place: Place, files: int, runs: int) -> list[Row]:
     found = race(_entrants(place, listed, floor, None, f"{files} files", repo), runs)
     shutil.rmtree(repo)
     return found
+
+
+_ENDINGS = ("safetensors", "gguf", "npz", "pt", "fold", "aero", "checkpoint")
+"""The formats of what a review is measured of."""
+_COMPRESSED = ("npz", "fold", "aero")
+"""Those of them that their own writers compress."""
+
+
+def reviews(place: Place, size: int, runs: int) -> list[Row]:
+    """A review of a file of each format, plain and compressed, against a diff of the same blobs.
+
+    Of 64 matrices all values changed by about a thousandth.
+    """
+    sides = [
+        arrays_of(place, 64, size * MIB // 4 // 64, is_tuned=is_tuned) for is_tuned in (False, True)
+    ]
+    made = [(ending, False) for ending in _ENDINGS] + [(one, True) for one in _COMPRESSED]
+    rows = []
+    for ending, is_compressed in made:
+        repo = place.folder("reviews")
+        command(place, "git", "init", "-q", "-b", "main", repo)
+        file = repo / f"model.{ending}"
+        command(place, *WTXTGIT, "install", "--local", cwd=repo)
+        command(place, *WTXTGIT, "track", file.name, cwd=repo)
+        for number, side in enumerate(sides):
+            file.unlink(missing_ok=True)
+            if file.suffix == side.suffix:
+                shutil.copyfile(side, file)
+            else:
+                inline = ("--inline-data",) if ending == "checkpoint" else ()
+                command(place, *WTXTGIT, "convert", *inline, side, file)
+            if is_compressed and ending == "npz":
+                with np.load(file) as arrays:
+                    held = dict(arrays)
+                np.savez_compressed(file, **held)
+            elif is_compressed:
+                command(place, *WTXTGIT, "repack", file, "--compression", "zstd")
+            command(place, *WTXTGIT, "add", ".", cwd=repo)
+            command(place, "git", "commit", "-q", "-m", str(number), cwd=repo)
+        told = f"compressed {ending}" if is_compressed else ending
+        floor = f"diff, {told}"
+        listed: dict[str, Command] = {
+            floor: (*WTXTGIT, "diff", f"HEAD~1:{file.name}", f"HEAD:{file.name}"),
+            f"review, {told}": (*WTXTGIT, "review", "HEAD~1...HEAD", "--no-cache"),
+        }
+        rows += race(_entrants(place, listed, floor, 2 * size * MIB, f"2 x {size} MiB", repo), runs)
+        shutil.rmtree(repo)
+    return rows
 
 
 def _entrants(

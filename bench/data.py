@@ -41,11 +41,12 @@ def weights_of(place: Place, size: int, dtype: str, *, is_tuned: bool = False) -
     return path
 
 
-def arrays_of(place: Place, count: int, items: int) -> Path:
+def arrays_of(place: Place, count: int, items: int, *, is_tuned: bool = False) -> Path:
     """A safetensors file of so many arrays of so many float32 each; made once."""
-    path = place.top / f"arrays-{count}x{items}.safetensors"
+    path = place.top / f"arrays-{count}x{items}{'-tuned' * is_tuned}.safetensors"
     if not path.exists():
-        _write(path, {f"layer{n:06}.weight": (1, items) for n in range(count)})
+        shapes = {f"layer{n:06}.weight": (1, items) for n in range(count)}
+        _write(path, shapes, is_tuned=is_tuned)
     return path
 
 
