@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.memory import memory
 from tests.git.histories import History, new_repo, put_in_place
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
@@ -47,7 +48,28 @@ def test_one_process_reads_many(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> 
     with BlobReader(repository) as reader:
         for oid in oids:
             assert b"".join(reader.chunks(oid)) == reader.read(oid, 2)
-    assert started == [("cat-file", "--batch")]
+    assert [arguments[-2:] for arguments in started] == [("cat-file", "--batch")]
+
+
+def test_git_does_not_hold_a_large_blob(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is whole in a pack; a delta has to be put together in memory."""
+    oid = stored(repo, os.urandom(32 << 20))
+    repo.git("pack-objects", "-q", ".git/objects/pack/pack", stdin=oid.encode())
+    repo.git("prune-packed", "-q")
+    pids = []
+
+    class Started(run.GitStream):
+        def __init__(self, *arguments: str | bytes, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[arg-type]
+            pids.append(self._process.pid)
+
+    monkeypatch.setattr(run, "GitStream", Started)
+    with BlobReader(repo.repository) as reader:
+        chunks = reader.chunks(oid)
+        next(chunks)
+        (pid,) = pids
+        assert memory(pid)["RssAnon"] < 16 << 20
+        assert sum(map(len, chunks)) > 30 << 20
 
 
 def test_a_blob_over_the_limit_is_not_read(repo: Repo) -> None:

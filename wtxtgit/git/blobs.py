@@ -26,6 +26,10 @@ _ALGORITHMS = {40: "sha1", 64: "sha256"}
 _BLOCK = 1024 * 1024
 _MOST_AT_ONCE = 64
 """Most objects that are asked for at once: questions and answers fit into pipes."""
+_STREAMED = ("-c", "core.bigFileThreshold=8m")
+"""Blobs over this size, unless stored as deltas, git inflates as it goes: it would hold them whole
+in memory up to 512 MiB.
+"""
 
 
 class TooLarge(EnvironmentFailure):
@@ -88,7 +92,7 @@ class CatFiles:
             stream = idle.pop() if idle else None
         # Outside of the lock: other threads need not wait while a process starts.
         if stream is None:
-            stream = self._repo.stream("cat-file", how, env=run.TRUE_OBJECTS)
+            stream = self._repo.stream(*_STREAMED, "cat-file", how, env=run.TRUE_OBJECTS)
         is_kept = False
         try:
             yield stream
