@@ -90,7 +90,8 @@ def _bombs(n: int) -> bytes:
 def _table(n: int) -> bytes:
     """The index of a store."""
     index = parse_index(memoryview(_pack(n)))
-    return b"".join(map(bytes, format_table(table_of([("ab" * 32, 1000, index)]))))
+    table = table_of([("ab" * 32, 1000, index)], Path("/nowhere"))
+    return b"".join(map(bytes, format_table(table)))
 
 
 def _stored(folder: Path, data: bytes) -> Path:

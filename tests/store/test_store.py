@@ -33,11 +33,13 @@ from wtxtgit.store import encoding, writer
 from wtxtgit.store import folder as store_folder
 from wtxtgit.store.decoding import decode
 from wtxtgit.store.encoding import encode, encode_based
-from wtxtgit.store.folder import ChunkTable, together
+from wtxtgit.store.folder import ChunkTable, PackFolder, together
 from wtxtgit.store.pack import MAX_DEPTH, XOR, ChunkEntry
 from wtxtgit.store.place import store_of
 from wtxtgit.store.reading import MAX_HELD
 from wtxtgit.store.store import Store
+
+NOWHERE = Path("/nowhere")
 
 
 @pytest.fixture
@@ -441,8 +443,11 @@ def new_repo(folder: Path) -> Repo:
 class TestTables:
     """What says where chunks are: of any number of them, and whatever their names are."""
 
-    @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), unique=True)))
-    def test_of_several_one_is_made(self, packs_of: list[list[tuple[int, int]]]) -> None:
+    @given(
+        st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), unique=True)),
+        st.integers(1, 20),
+    )
+    def test_of_several_one_is_made(self, packs_of: list[list[tuple[int, int]]], some: int) -> None:
         parts = []
         wanted = []
         for number, pairs in enumerate(packs_of):
@@ -452,7 +457,10 @@ class TestTables:
             wanted += [(name, pack, row) for row, name in enumerate(names)]
             packs, rows = np.zeros(len(names), "<u4"), np.arange(len(names), dtype="<u4")
             parts.append(ChunkTable([(pack, 1000)], b"".join(names), packs.data, rows.data))
-        table = together(parts)
+        with pytest.MonkeyPatch.context() as patch:
+            # A part of the rows at a time, and more of them than stay in memory.
+            patch.setattr(store_folder, "_MERGED", some)
+            table = together(parts, NOWHERE)
         names = [name for name, _, _ in sorted(wanted)]
         assert bytes(table.names) == b"".join(names)
         for name in set(names):
@@ -462,16 +470,18 @@ class TestTables:
         asked = [*names, bytes([1] * 31 + [9]), bytes(32), bytes([255] * 32)]
         assert table.find_all(asked) == [table.find(name) for name in asked]
         # What was asked for before is known, and few are looked for one by one.
-        again = together(parts)
-        for some in (asked[-1:], asked[:1], [*asked[1:], asked[-1]], asked):
-            assert again.find_all(some) == [table.find(name) for name in some]
-            assert again.among(some) == {name for name in some if table.find(name)}
-            assert again.holding(some) == {pack for name in some for pack, _ in table.find(name)}
+        again = together(parts, NOWHERE)
+        for few in (asked[-1:], asked[:1], [*asked[1:], asked[-1]], asked):
+            assert again.find_all(few) == [table.find(name) for name in few]
+            assert again.among(few) == {name for name in few if table.find(name)}
+            assert again.holding(few) == {pack for name in few for pack, _ in table.find(name)}
 
     def test_a_large_one_is_in_a_file(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         names = added(store, weights(4))
-        monkeypatch.setattr(store_folder, "IN_MEMORY", 0)
-        table = store_folder.on_disk(store.own._told()[0], store.folder)
+        monkeypatch.setattr(store_folder, "_MERGED", 2)
+        own = PackFolder(store.folder)
+        own.prove()
+        table = own._told()[0]
         assert [len(table.find(name)) for name in names] == [1] * 4
         # It has no name there.
         assert {path.name for path in store.folder.iterdir()} <= {"packs", "index"}

@@ -88,7 +88,7 @@ class _WorkerPayload(FetchedPayload):
         store = self._fetched if self._fetched.has(names) else self._own
         return store.read_all(names, size)
 
-    def states(self, names: Sequence[bytes]) -> set[bytes]:
+    def states(self, names: Iterable[bytes]) -> set[bytes]:
         return set()
 
     def want(self, names: Iterable[bytes]) -> None:

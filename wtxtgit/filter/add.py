@@ -35,7 +35,7 @@ from wtxtgit.io.files import (
     shown_path,
 )
 from wtxtgit.io.progress import Progress, finish_file
-from wtxtgit.io.spool import spooled
+from wtxtgit.io.spool import LITTLE, spooled
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.io.workers import default_threads, in_background
 from wtxtgit.text.grammar import is_text
@@ -208,7 +208,7 @@ class _AddWork:
                 cleaned = clean_detached(data, keep, threads=self.threads, progress=self.progress)
                 writer = cleaned.writer
                 if writer is not None and writer.is_detached:
-                    text = spooled(writer.stream())
+                    text = spooled(writer.stream(), in_memory=LITTLE)
                     # The text is made, so the file can be read again, to see whether it changed,
                     # while leaving the block waits for the disk.
                     reading = in_background(lambda: after.append(self._digest(descriptor)))

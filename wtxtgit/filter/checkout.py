@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
 from wtxtgit.io.progress import Progress, expect, finish_file
+from wtxtgit.io.spool import LITTLE
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -324,11 +326,10 @@ class _CheckoutWork:
 
     def _whole(self, entry: TreeEntry, threads: int, counted: int = 0) -> ByteView:
         """Return a whole blob, of which `counted` bytes were already reported as progress."""
-        return view_of_pieces(
-            self._counted(self.store.blob(entry.oid, threads), counted),
-            self.settings.folder,
-            in_memory=self.settings.in_memory,
-        )
+        pieces = self._counted(self.store.blob(entry.oid, threads), counted)
+        first = next(pieces, b"")
+        in_memory = LITTLE if is_detached(first) else self.settings.in_memory
+        return view_of_pieces(chain((first,), pieces), self.settings.folder, in_memory=in_memory)
 
     def _fill(self, descriptor: int, entry: TreeEntry, blob: ByteView, threads: int) -> None:
         if not is_smudged(entry.path, self.settings):

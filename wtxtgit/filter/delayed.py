@@ -7,11 +7,11 @@ of their chunks. What can't be fetched becomes ready all the same, and is passed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import explain
-from wtxtgit.io.spool import IN_MEMORY, Spool
+from wtxtgit.io.spool import LITTLE, Spool
 from wtxtgit.io.view import ByteView, pieces
 
 if TYPE_CHECKING:  # Most checkouts have no detached text.
@@ -63,7 +63,7 @@ class DelayedSmudges:
         if self._find() is None:
             return False
         if self._spool is None:
-            self._spool = Spool(self._folder, in_memory=IN_MEMORY)
+            self._spool = Spool(self._folder, in_memory=LITTLE)
         start = self._spooled[-1][2] if self._spooled else 0
         try:
             for piece in pieces(text):
@@ -127,9 +127,9 @@ def index_of_detached(text: ByteView, payload: FindPayload) -> TextIndex | None:
 
 def lacks(indexed: TextIndex) -> bool:
     """Tell whether chunks of a detached text are missing here."""
-    from wtxtgit.model.array import in_groups
+    from wtxtgit.model.array import FEW_NAMES, in_groups
 
-    groups = map(set, in_groups(_chunks(indexed)))
+    groups = map(set, in_groups(_chunks(indexed), FEW_NAMES))
     return any(len(indexed.payload.has(names)) < len(names) for names in groups)
 
 
@@ -163,7 +163,5 @@ class CheckoutFetch:
         self.remote_lacks = False
 
 
-def _chunks(indexed: TextIndex) -> list[bytes]:
-    if indexed.stop is not None:
-        return []
-    return indexed.payload_names
+def _chunks(indexed: TextIndex) -> Iterator[bytes]:
+    return iter(()) if indexed.stop is not None else indexed.payload_names

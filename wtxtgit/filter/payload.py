@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.spool import LITTLE, spooled
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.array import Keep
+from wtxtgit.model.array import ChunkNames, Keep
 from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_detached
 from wtxtgit.text.index import index as index_of
@@ -30,7 +32,7 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
     Raises EnvironmentFailure if they can't be written.
     """
     with store_of(repo).writing() as writer:
-        bases: dict[str, list[bytes]] | None = None
+        bases: dict[str, ChunkNames] | None = None
 
         def keep(
             names: Sequence[bytes], data: memoryview, size: int, item: int, array: str, first: int
@@ -38,7 +40,7 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
             nonlocal bases
             if bases is None:
                 bases = _names(before())
-            there = bases.get(array, [])[first : first + len(names)]
+            there = bases.get(array, ChunkNames())[first : first + len(names)]
             none = [None] * (len(names) - len(there))
             writer.put_all(names, data, size, item, [*there, *none])
 
@@ -66,12 +68,12 @@ class StagedTexts:
                 # An attached text may be large, and is of no use here.
                 if not is_detached(first):
                     return None
-                return memoryview(b"".join((first, *pieces)))
+                return spooled(chain((first,), pieces), in_memory=LITTLE)
         except EnvironmentFailure:
             return None
 
 
-def _names(text: ByteView | None) -> dict[str, list[bytes]]:
+def _names(text: ByteView | None) -> dict[str, ChunkNames]:
     """Return the names of the chunks of a detached text, by array."""
     if text is None:
         return {}

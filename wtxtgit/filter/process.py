@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +27,7 @@ from wtxtgit.git.filter_protocol import CAN_DELAY, LIST, FilterProcess, Request
 from wtxtgit.io import progress, view
 from wtxtgit.io.files import shown_path
 from wtxtgit.io.progress import Progress
-from wtxtgit.io.spool import IN_MEMORY, Spool
+from wtxtgit.io.spool import IN_MEMORY, LITTLE, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
 from wtxtgit.io.workers import in_background
 
@@ -172,7 +173,14 @@ def _answer(
     takes, gives = _shares(request, settings)
     try:
         ahead.start()
-        for piece in request.content:
+        content = iter(request.content)
+        first = next(content, b"")
+        if request.command == "smudge":
+            from wtxtgit.text.grammar import is_detached
+
+            if is_detached(memoryview(first)):
+                spool.hold_at_most(LITTLE)
+        for piece in chain((first,), content):
             spool.write(piece)
             advance(int(len(piece) * takes))
         spool.end()

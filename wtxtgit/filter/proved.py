@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,7 @@ class ProvedTexts:
             return
         digest = _digest(text)
         cache.put_proof(digest)
-        cache.put_sound(_of_text(digest, source.states([name for some in names for name in some])))
+        cache.put_sound(_of_text(digest, source.states(chain.from_iterable(names))))
 
     def close(self) -> None:
         """Write what was recorded."""

@@ -74,8 +74,10 @@ class IncomingBytes:
 
 IN_MEMORY = 8 * 1024 * 1024
 """Bytes that stay in memory, unless the caller sets another limit."""
+LITTLE = 1024 * 1024
+"""The limit for what is a part of a file's size and read from start to end, as a detached text."""
 # Size from which on the tempfile module is imported: small contents do without it.
-_LOADED_FROM = 1024 * 1024
+_LOADED_FROM = LITTLE
 AMPLE = 2 * 1024 * 1024 * 1024
 _PARTS = 8
 # Files in which a container states its memory limit, cgroups(7); a word means no limit.
@@ -111,6 +113,10 @@ class Spool:
         self._place: memoryview | None = None
         self._placed = 0
         self.incoming = self._expect(expected) if expected else None
+
+    def hold_at_most(self, nbytes: int) -> None:
+        """Let no more bytes than this stay in memory; called before the first is written."""
+        self._in_memory = min(self._in_memory, nbytes)
 
     def write(self, data: Buffer) -> None:
         """Copy flat bytes; raises MemoryError if there is no room for them anywhere."""

@@ -16,7 +16,8 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 from math import prod
-from typing import Protocol
+from struct import iter_unpack
+from typing import Protocol, overload
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView
@@ -288,6 +289,58 @@ def chunk_count(nbytes: int, size: int) -> int:
     return max(1, -(-nbytes // size))
 
 
+NAME_SIZE = 32
+"""Bytes of the name of a chunk, which is its SHA-256."""
+_ITERATED = 1024
+
+
+class ChunkNames(Sequence[bytes]):
+    """Names of chunks, one after another in one buffer: as objects they would take thrice the
+    memory, and an array may have a million.
+
+    A slice is a list. One thread may append while others read what is there.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self, names: Iterable[bytes] = ()) -> None:
+        self._held = bytearray()
+        for group in in_groups(names, _ITERATED):
+            self._held += b"".join(group)
+
+    def append(self, names: bytes) -> None:
+        """Append a name, or several that follow one another."""
+        self._held += names
+
+    def __len__(self) -> int:
+        return len(self._held) // NAME_SIZE
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, int):
+            at = range(len(self))[at]
+            return bytes(self._held[at * NAME_SIZE : (at + 1) * NAME_SIZE])
+        start, stop, step = at.indices(len(self))
+        held = bytes(self._held[start * NAME_SIZE : max(start, stop) * NAME_SIZE])
+        return [name for (name,) in iter_unpack(f"{NAME_SIZE}s", held)][::step]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.between(0, len(self))
+
+    def between(self, first: int, end: int) -> Iterator[bytes]:
+        """Yield the names from a first up to, but not including, an end, as they are asked for."""
+        for at in range(first, end, _ITERATED):
+            yield from self[at : min(at + _ITERATED, end)]
+
+    def __eq__(self, other: object) -> bool:
+        return self._held == other._held if isinstance(other, ChunkNames) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 PAYLOAD_MISSING = "payload-missing"
 """The kind of problem of a text some of whose chunks are not available."""
 PAYLOAD_DAMAGED = "payload"
@@ -297,10 +350,17 @@ MOST_NAMES = 32 * 1024
 """Chunks that are fetched together, mostly 2 GiB: each takes about a kB in the meantime."""
 
 
-def in_groups(names: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield the names of chunks in groups small enough that a group's chunks fit in memory."""
+FEW_NAMES = 4096
+"""Chunks that are looked up together."""
+
+
+def in_groups(names: Iterable[bytes], most: int | None = None) -> Iterator[list[bytes]]:
+    """Yield the names of chunks in groups of at most `most`.
+
+    By default a group's chunks can be fetched together.
+    """
     left = iter(names)
-    while group := list(islice(left, MOST_NAMES)):
+    while group := list(islice(left, most or MOST_NAMES)):
         yield group
 
 
@@ -327,11 +387,12 @@ class PayloadSource(Protocol):
         chunks or raises the reason.
         """
 
-    def states(self, names: Sequence[bytes]) -> set[bytes]:
+    def states(self, names: Iterable[bytes]) -> set[bytes]:
         """Return the states of the things (files, packs) that hold the chunks of these names.
 
-        A state changes as soon as anybody touches its thing. Returns an empty set unless the
-        holders of all these chunks and their states are known.
+        There may be any number of names; they are handled in groups. A state changes as soon as
+        anybody touches its thing. Returns an empty set unless the holders of all these chunks and
+        their states are known.
         """
 
 
@@ -364,7 +425,7 @@ class _NoPayload:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return None
 
-    def states(self, names: Sequence[bytes]) -> set[bytes]:
+    def states(self, names: Iterable[bytes]) -> set[bytes]:
         return set()
 
 

@@ -17,7 +17,7 @@ from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.findings import Problems
 from wtxtgit.report.store import DamagedPack, StoredPack, StoreListing, StoreVerdict
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import NAME_SIZE, ChunkPack, Column, file_digest
+from wtxtgit.store.pack import NAME_SIZE, U8, ChunkPack, file_digest
 from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 
@@ -30,28 +30,27 @@ _OTHER_NAME = "has a SHA-256 other than its name states"
 def list_store(store: Store) -> StoreListing:
     """List the packs of a store; raises EnvironmentFailure if they can't be read."""
     own = store.own
-    names: list[bytes] = []
-    sizes: list[Column] = []
+    # A chunk may be in several packs. Columns instead of objects, since there may be very many.
+    names, sizes = bytearray(), numbers(U8)
     packs = []
     for name, nbytes, pack in _packs(own):
         if pack is None:
             packs.append(StoredPack(name, nbytes, why=own.damaged[name]))
             continue
         index = pack.index
-        names.append(index.names)
-        sizes.append(index.sizes)
+        names += index.names
+        sizes += index.sizes
         packs.append(StoredPack(name, nbytes, index.count, index.nbytes))
     borrowed = tuple(folder.folder for folder in store.borrowed)
-    # A chunk may be in several packs. Columns instead of objects, since there may be very many.
-    payload = np.concatenate([np.empty(0, "<u8"), *sizes])
+    payload = np.frombuffer(sizes, np.uint64)
     count = nbytes = 0
-    for rows in _firsts(b"".join(names)):
+    for rows in _firsts(names):
         count += len(rows)
         nbytes += int(payload[rows].sum())
     return StoreListing(store.folder, borrowed, count, nbytes, tuple(packs))
 
 
-def _firsts(names: bytes) -> Iterator[npt.NDArray[np.intp]]:
+def _firsts(names: bytearray) -> Iterator[npt.NDArray[np.intp]]:
     """Yield the rows of each name's first occurrence, some at a time."""
     held = np.frombuffer(names, f"S{NAME_SIZE}")
     order = held.argsort(kind="stable")
@@ -72,13 +71,15 @@ def check_store(
     own, held = store.own, DecodedBases()
     # Bases are looked up in the tables, which may come from a wrong file `index`.
     own.prove()
-    tasks = [
+    # Opened one by one: what is known of all of them would take more than the tables.
+    tasks = (
         partial(check_pack, own, held, name, nbytes, pack, progress)
         for name, nbytes, pack in _packs(own)
-    ]
+    )
+    count = len(own.names)
     # How many bytes they have, the caller knows.
-    expect(progress, 0, len(tasks))
-    with Workers(tasks, worthwhile(threads, packs_size(store), len(tasks) or 1)) as workers:
+    expect(progress, 0, count)
+    with Workers(tasks, worthwhile(threads, packs_size(store), count or 1)) as workers:
         damaged = tuple(found for found in workers if found is not None)
     lost: list[str] = []
     count = 0

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import mmap
 import os
 import stat
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -29,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io import clock
 from wtxtgit.io.files import failures, make_folder, opened_regular, read_view, shown
-from wtxtgit.io.spool import IN_MEMORY, spooled
+from wtxtgit.io.spool import Spool, spooled
 from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import Buffer, mapped, same_bytes, write_all
+from wtxtgit.io.view import Buffer, mapped, pieces, same_bytes, write_all
 from wtxtgit.store.pack import (
     FILE_NAME,
     NAME_SIZE,
@@ -66,6 +65,8 @@ _KEPT_OPEN = 16
 _YOUNG = 24 * 60 * 60
 # Names whose rows are cached: those of 2 GiB, in chunks of 64 KiB.
 _MOST_KNOWN = 32 * 1024
+# Rows that are merged at a time. A table with more is in files.
+_MERGED = 32 * 1024
 # If a table has at most this many times as many names as are asked for, all are read at once.
 _MANY_OF = 4
 
@@ -186,24 +187,32 @@ class ChunkTable:
 _EMPTY = ChunkTable((), b"", memoryview(array(U4)), memoryview(array(U4)))
 
 
-def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
-    """Return the table of packs, each given by name, size in bytes and index."""
-    parts = [
-        ChunkTable(
-            [(name, nbytes)], index.names,
-            memoryview(array(U4, bytes(4 * index.count))),
-            memoryview(array(U4, range(index.count))),
-        )
-        for name, nbytes, index in indexes
-    ]  # fmt: skip
-    return together(parts)
+def table_of(indexes: Iterable[tuple[str, int, ChunkIndex]], folder: Path) -> ChunkTable:
+    """Return the table of packs, each given by name, size in bytes and index.
+
+    Of all packs together the indexes may not fit in memory: they are taken one by one. `folder` is
+    as for `together`.
+    """
+    tables: list[ChunkTable] = []
+    parts: list[ChunkTable] = []
+    for name, nbytes, index in indexes:
+        numbers = memoryview(array(U4, bytes(4 * index.count)))
+        rows = memoryview(array(U4, range(index.count)))
+        parts.append(ChunkTable([(name, nbytes)], index.names, numbers, rows))
+        if sum(part.count for part in parts) >= _MERGED:
+            tables.append(together(parts, folder))
+            parts = []
+            # Each is twice as large as the next: a chunk is merged as often as they can double.
+            while len(tables) > 1 and tables[-2].count < 2 * tables[-1].count:
+                tables[-2:] = [together(tables[-2:], folder)]
+    return together([*tables, *parts], folder)
 
 
-def together(parts: Sequence[ChunkTable]) -> ChunkTable:
+def together(parts: Sequence[ChunkTable], folder: Path) -> ChunkTable:
     """Merge tables that have no pack in common.
 
-    A store may have millions of chunks: beyond these tables and the result, this needs only a third
-    of a table's memory.
+    A store may have millions of chunks: the columns of a large table are in unnamed files in the
+    folder, and only some of its rows in memory meanwhile.
     """
     parts = [part for part in parts if part.files]
     if len(parts) == 1:
@@ -214,45 +223,68 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
 
     files = sorted(file for part in parts for file in part.files)
     numbers = {file: number for number, file in enumerate(files)}
-    count = sum(part.count for part in parts)
-    found = np.concatenate([np.asarray(part.heads) for part in parts])
-    order = np.argsort(found, kind="stable")
-    heads = np.take(found, order, out=_room(count, found.dtype))
-    del found
-    packs_of = {
-        id(part): np.array([numbers[file] for file in part.files], U4)[np.asarray(part.packs)]
-        for part in parts
-    }
-    _settle(order, heads, parts, [packs_of[id(part)] for part in parts])
-    places = _room(count, U4)
-    places[order] = np.arange(count, dtype=U4)
-    del order
-    # Not as bytes objects, which would be another copy.
-    names = _room(count, f"V{NAME_SIZE}")
-    packs, rows = _room(count, U4), _room(count, U4)
-    start = 0
-    for part in parts:
-        at = places[start : start + part.count]
-        names[at] = np.frombuffer(part.names, names.dtype)
-        packs[at] = packs_of.pop(id(part))
-        rows[at] = np.asarray(part.rows)
-        start += part.count
-    return ChunkTable(files, names.view(np.uint8).data, packs.data, rows.data, heads.data)
+    sources = [
+        (part, np.array([numbers[file] for file in part.files], U4)) for part in parts if part.count
+    ]
+    place = folder if folder.is_dir() else None
+    columns = [Spool(lambda: place, in_memory=_MERGED * size) for size in (NAME_SIZE, 4, 4, 8)]
+    try:
+        for merged in _merged(sources):
+            for column, values in zip(columns, merged, strict=True):
+                column.write(values.view(np.uint8).data)
+        names, packs, rows, heads = (mapped(column.view()) for column in columns)
+    finally:
+        for column in columns:
+            column.close()
+    return ChunkTable(files, names, packs.cast("I"), rows.cast("I"), heads.cast("Q"))
 
 
-def _room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Allocate memory that returns to the system with the array, which the heap might keep."""
+def _merged(
+    sources: Sequence[tuple[ChunkTable, npt.NDArray[np.uint32]]],
+) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+    """Yield names, packs, rows and heads of tables in the order of the names, some at a time.
+
+    Each table comes with the new numbers of its packs.
+    """
     import numpy as np
 
-    kind = np.dtype(dtype)
-    return np.frombuffer(mmap.mmap(-1, count * kind.itemsize), kind, count)
+    kind = np.dtype(f"V{NAME_SIZE}")
+    left = [(part, numbers, 0) for part, numbers in sources]
+    while left:
+        # The rows up to a head that comes after not too many of any table.
+        step = _MERGED // len(left)
+        last = min(part.heads[min(start + step, part.count - 1)] for part, _, start in left)
+        runs = [
+            (part, numbers, slice(start, bisect_right(part.heads, last, start)))
+            for part, numbers, start in left
+        ]
+        names, packs, rows, heads = map(
+            np.concatenate,
+            zip(
+                *(
+                    (
+                        np.frombuffer(part.names, kind)[run],
+                        numbers[np.asarray(part.packs[run])],
+                        np.asarray(part.rows[run]),
+                        np.asarray(part.heads[run]),
+                    )
+                    for part, numbers, run in runs
+                ),
+                strict=True,
+            ),
+        )
+        order = np.argsort(heads, kind="stable")
+        heads = heads[order]
+        _settle(order, heads, names, packs)
+        yield names[order], packs[order], rows[order], heads
+        left = [(part, numbers, run.stop) for part, numbers, run in runs if run.stop < part.count]
 
 
 def _settle(
     order: npt.NDArray[np.intp],
     heads: npt.NDArray[np.uint64],
-    parts: Sequence[ChunkTable],
-    packs: Sequence[npt.NDArray[np.uint32]],
+    names: npt.NDArray[np.void],
+    packs: npt.NDArray[np.uint32],
 ) -> None:
     """Sort names with equal heads, and equal names by their packs.
 
@@ -265,18 +297,9 @@ def _settle(
     alike = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if alike.size:
         rows = order[alike]
-        held = [np.frombuffer(part.names, ">u8").reshape(-1, NAME_SIZE // 8) for part in parts]
-        names = np.concatenate(held)[rows].astype(np.uint64)
+        parts = names[rows].view(">u8").reshape(-1, NAME_SIZE // 8).astype(np.uint64)
         # lexsort takes the last key first.
-        order[alike] = rows[np.lexsort((np.concatenate(packs)[rows], *names.T[::-1]))]
-
-
-def on_disk(table: ChunkTable, folder: Path) -> ChunkTable:
-    """Move the columns of a large table from memory to an unnamed file."""
-    if len(table.names) < IN_MEMORY:
-        return table
-    content = spooled(format_table(table), lambda: folder if folder.is_dir() else None)
-    return parse_table(mapped(content))
+        order[alike] = rows[np.lexsort((packs[rows], *parts.T[::-1]))]
 
 
 def format_table(table: ChunkTable) -> Iterator[Buffer]:
@@ -452,23 +475,27 @@ class PackFolder:
         """Tell whether a chunk is in a pack other than these."""
         return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
 
-    def needed(self, names: Sequence[bytes]) -> dict[str, int]:
-        """Return the packs that hold any of the names, or what they are decoded from, and their
-        sizes.
+    def holding(self, names: Sequence[bytes]) -> set[str]:
+        """Return the packs that hold any of these names."""
+        return {pack for table in self._told() for pack in table.holding(names)}
+
+    def needed(self, packs: Iterable[str]) -> dict[str, int]:
+        """Return packs and those that hold what they are decoded from, and the sizes of all.
 
         Unusable packs are left out. Raises EnvironmentFailure if a pack can't be read,
         FileNotFoundError if it is gone.
         """
         found: dict[str, int] = {}
-        while names:
-            held = {name for table in self._told() for name in table.holding(names)}
-            bases: set[bytes] = set()
-            for name in held - found.keys():
+        todo = {*packs}
+        while todo:
+            behind: set[str] = set()
+            for name in todo:
                 pack = self.opened(name)
                 if pack is not None:
                     found[name] = pack.nbytes
-                    bases.update(pack.index.bases)
-            names = list(bases)
+                    # One pack at a time: a version may have a base for each of its chunks.
+                    behind |= self.holding(pack.index.bases)
+            todo = behind - found.keys()
         return found
 
     def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
@@ -614,15 +641,15 @@ class PackFolder:
         """
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
         # A pack that was just removed is noticed at the next look at the folder.
-        untold = [
+        untold = (
             (name, pack.nbytes, pack.index)
             for name, pack in self.usable(sorted(self._listed.keys() - known))
-        ]
+        )
         first, *others = tables
-        rest = together([*others, table_of(untold)])
+        rest = together([*others, table_of(untold, self.folder)], self.folder)
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS
         if is_stale or (rest.count and is_much):
-            first, rest = on_disk(together([first, rest]), self.folder), _EMPTY
+            first, rest = together([first, rest], self.folder), _EMPTY
             if self._is_own and not (len(before) == 1 and first.is_same(before[0])):
                 self._write_index(first)
         self._tables = (first, rest) if rest.count else (first,)
@@ -653,7 +680,11 @@ class PackFolder:
                 # Packs say more of each chunk: hashing what can't be so may take hours.
                 if status.st_size > _HEAD.size + _DIGEST + sum(self._listed.values()):
                     return _EMPTY
-                return parse_table(mapped(read_view(descriptor, path)))
+                # A copy, since others may write to the file while it is in use.
+                content = pieces(read_view(descriptor, path))
+                return parse_table(
+                    mapped(spooled(content, lambda: self.folder, in_memory=_MERGED * NAME_SIZE))
+                )
         except (OSError, ValueError, EnvironmentFailure):
             # The index only saves time.
             return _EMPTY

@@ -28,6 +28,7 @@ from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.temporary import opened_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.io.workers import Workers, worthwhile
+from wtxtgit.model.array import in_groups
 from wtxtgit.report.store import DamagedPack, StoreRepacked
 from wtxtgit.store.check import check_pack
 from wtxtgit.store.folder import PackFolder
@@ -79,7 +80,7 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
     """
     own = store.own
     with alone(store):
-        needed = own.needed(list(names))
+        needed = own.needed({pack for some in in_groups(names) for pack in own.holding(some)})
         unusable = list(own.damaged)
         # Chunk by chunk: a pack may match its name although chunks in it don't match theirs.
         held = DecodedBases()

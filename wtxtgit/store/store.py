@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import MENDS_STORE, EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import FEW_NAMES, in_groups
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.reading import ChunkReading, DecodedBases, run_of
 
@@ -63,7 +64,7 @@ class Store:
         """Return those of the names that the tables of a folder list."""
         return {name for folder in self._all for name in folder.has(names)} if names else set()
 
-    def states(self, names: Sequence[bytes]) -> set[bytes]:
+    def states(self, names: Iterable[bytes]) -> set[bytes]:
         """See `PayloadSource`: states of the packs with these chunks and what they are decoded
         from.
 
@@ -82,22 +83,26 @@ class Store:
             return set()
         return found
 
-    def _needed(self, names: Sequence[bytes]) -> list[tuple[PackFolder, str, int]] | None:
+    def _needed(self, names: Iterable[bytes]) -> list[tuple[PackFolder, str, int]] | None:
         """Return the packs that have to be read for chunks, with their sizes; None if a chunk is
         missing.
 
         Raises as `PackFolder.needed` does.
         """
-        wanted = [*dict.fromkeys(names)]
-        # What clean stored a moment ago was added by another writer.
-        if len(self._told(wanted)) < len(wanted):
-            self.refresh()
-            if len(self.has(wanted)) < len(wanted):
-                return None
+        held: list[set[str]] = [set() for _ in self._all]
+        for group in in_groups(names, FEW_NAMES):
+            wanted = [*dict.fromkeys(group)]
+            # What clean stored a moment ago was added by another writer.
+            if len(self._told(wanted)) < len(wanted):
+                self.refresh()
+                if len(self.has(wanted)) < len(wanted):
+                    return None
+            for folder, packs in zip(self._all, held, strict=True):
+                packs |= folder.holding(wanted)
         needed = [
             (folder, pack, size)
-            for folder in self._all
-            for pack, size in folder.needed(names).items()
+            for folder, packs in zip(self._all, held, strict=True)
+            for pack, size in folder.needed(packs).items()
         ]
         # A table may still list the chunks of an unusable pack, which can't be read.
         return None if any(folder.damaged for folder in self._all) else needed

@@ -59,6 +59,8 @@ from wtxtgit.store.reading import (
 
 MAX_PACK = 64 * 1024 * 1024
 """Most bytes of a pack, unless it has a single chunk."""
+MOST_CHUNKS = 16 * 1024
+"""Most chunks of a pack: of each, some hundred bytes are held until the pack is written."""
 _READ_ONLY = 0o444
 # Bytes that are written together, and the most that wait.
 _SOON, _MOST_WAITING = 512 * 1024, 4 * 1024 * 1024
@@ -110,8 +112,10 @@ class NewPack:
 
     def has_room(self, length: int) -> bool:
         """Tell whether a chunk with this encoded size may be added."""
-        index = (len(self._entries) + 1) * ROW_SIZE + (self._bases + 2) * NAME_SIZE
-        return not self._entries or self._end + length + index + TRAILER_SIZE <= MAX_PACK
+        count = len(self._entries)
+        index = (count + 1) * ROW_SIZE + (self._bases + 2) * NAME_SIZE
+        end = self._end + length + index + TRAILER_SIZE
+        return not count or (count < MOST_CHUNKS and end <= MAX_PACK)
 
     def add(
         self, name: bytes, encoded: Encoded, size: int, bases: tuple[bytes, ...], depth: int

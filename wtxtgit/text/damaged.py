@@ -15,11 +15,11 @@ from hashlib import sha256
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, hashed
-from wtxtgit.model.array import LAYOUT_ARRAY, MAX_CHUNKS, Layout, Meta
+from wtxtgit.model.array import LAYOUT_ARRAY, MAX_CHUNKS, NAME_SIZE, Layout, Meta
 from wtxtgit.model.findings import Problem, Problems
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import LINE_TEXT
-from wtxtgit.text.index import ArrayIndex, TextIndex
+from wtxtgit.text.index import ArrayIndex, TextIndex, packed
 from wtxtgit.text.layout import parse_layout
 from wtxtgit.text.recovery.found import FoundArray, FoundChunk, FoundText
 from wtxtgit.text.recovery.reading import read
@@ -142,7 +142,8 @@ class _ArrayReader:
         ):
             tell(Problem("syntax", "an idx line can't be read", number, claim.name))
             return None
-        array = ArrayIndex(claim, number or 1, rows)
+        # Its lines may stand anywhere.
+        array = ArrayIndex(claim, number or 1, rows, starts=packed(), lines=packed())
         array.chunk_size = grammar.chunk_size(rows)
         places = found.by_ix()
         missing = max(0, array.chunks - 2 * places.count)
@@ -161,7 +162,7 @@ class _ArrayReader:
                 continue
             tell(Problem("structure", MISSING, array.lines[ix], claim.name, ix))
             array.starts.append(NOWHERE)
-            array.sha256.append(b"")
+            array.sha256.append(bytes(NAME_SIZE))
             array.crc32c.append(0)
         array.complete = True
         return array

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from array import array as packed_array
 from binascii import a2b_hex
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import NoReturn, TypeVar
+from itertools import chain
+from typing import NoReturn, TypeAlias, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.progress import Progress
@@ -29,6 +31,7 @@ from wtxtgit.model.array import (
     MAX_CHUNKS,
     MOST_UNCOUNTED,
     NO_PAYLOAD,
+    ChunkNames,
     Meta,
     PayloadSource,
     Rows,
@@ -222,13 +225,65 @@ def start_of(data: ByteView) -> str:
 _QUOTED = 16
 
 _ZERO_HMAC = bytes(32)
+# `ch` lines that are read together.
+_TOGETHER = 1024
 # What stands in place of data lines if an array that must have them has none.
 _BEHIND_DATA = (b"ch ", grammar.END_CHUNK, grammar.END_ARRAY)
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 
-_packed = partial(packed_array, "q")
+Numbers: TypeAlias = "packed_array[int]"
+packed: Callable[..., Numbers] = partial(packed_array, "q")
 """Numbers without an object for each: an array may have a million chunks."""
+_packed_u4: Callable[..., Numbers] = partial(packed_array, "I")
+
+
+class Steps:
+    """Numbers that can be appended, kept as runs with equal steps.
+
+    Lines of full chunks are equally long, so the positions of any number of chunks are mostly two
+    runs. One thread may append while others read what is there.
+    """
+
+    __slots__ = ("_firsts", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: list[range] = []
+        self._firsts: list[int] = []
+        """How many numbers come before each run."""
+
+    def append(self, number: int) -> None:
+        self.extend(range(number, number + 1))
+
+    def extend(self, numbers: range) -> None:
+        """Append ascending numbers."""
+        while numbers:
+            last = self._runs[-1] if self._runs else range(0)
+            step = numbers[0] - last[-1] if last else 0
+            if step > 0 and (len(last) == 1 or step == last.step):
+                # As many as continue the run: all, or only the first.
+                count = len(numbers) if step == numbers.step else 1
+                self._runs[-1] = range(last[0], numbers[count - 1] + 1, step)
+            else:
+                count = len(numbers)
+                self._firsts.append(len(self))
+                self._runs.append(numbers)
+            numbers = numbers[count:]
+
+    def __len__(self) -> int:
+        return self._firsts[-1] + len(self._runs[-1]) if self._runs else 0
+
+    def __getitem__(self, at: int) -> int:
+        at = range(len(self))[at]
+        run = bisect_right(self._firsts, at) - 1
+        return self._runs[run][at - self._firsts[run]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Steps | packed_array):
+            return NotImplemented
+        return len(self) == len(other) and all(self[at] == other[at] for at in range(len(self)))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(slots=True)
@@ -245,10 +300,10 @@ class ArrayIndex:
     line: int
     rows: Rows | None = None
     chunk_size: int = grammar.PLAIN_CHUNK
-    starts: MutableSequence[int] = field(default_factory=_packed)
-    lines: MutableSequence[int] = field(default_factory=_packed)
-    sha256: list[bytes] = field(default_factory=list)
-    crc32c: MutableSequence[int] = field(default_factory=_packed)
+    starts: Steps | Numbers = field(default_factory=Steps)
+    lines: Steps | Numbers = field(default_factory=Steps)
+    sha256: ChunkNames = field(default_factory=ChunkNames)
+    crc32c: Numbers = field(default_factory=_packed_u4)
     complete: bool = False
     payload: PayloadSource | None = None
 
@@ -275,7 +330,8 @@ class ArrayIndex:
     def want_payload(self, first: int = 0, end: int | None = None) -> None:
         """Request chunks of the array that will be read: see `PayloadSource.want`."""
         if self.payload is not None:
-            self.payload.want(self.sha256[first:end])
+            last = len(self.sha256) if end is None else end
+            self.payload.want(self.sha256.between(first, last))
 
     @property
     def chunks(self) -> int:
@@ -323,9 +379,14 @@ class TextIndex:
         return [array for array in self.arrays if array.payload is not None]
 
     @property
-    def payload_names(self) -> list[bytes]:
-        """The names (SHA-256, 32 bytes) of the payload's chunks, in order."""
-        return [name for array in self.detached_arrays for name in array.sha256]
+    def payload_names(self) -> Iterator[bytes]:
+        """The names of the payload's chunks, in order, as they are asked for."""
+        return (name for array in self.detached_arrays for name in array.sha256)
+
+    @property
+    def payload_chunks(self) -> int:
+        """The number of these names."""
+        return sum(len(array.sha256) for array in self.detached_arrays)
 
     def want_payload(self) -> None:
         """Request all of the text's payload, unless the text breaks a rule."""
@@ -340,13 +401,13 @@ def want_payload(arrays: Iterable[ArrayIndex]) -> None:
 
 def want_chunks(parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
     """Request parts of arrays: the chunks from a first up to, but not including, a last."""
-    sources: dict[int, tuple[PayloadSource, list[bytes]]] = {}
+    sources: dict[int, tuple[PayloadSource, list[Iterator[bytes]]]] = {}
     for array, first, last in parts:
         if array.payload is not None:
             names = sources.setdefault(id(array.payload), (array.payload, []))[1]
-            names.extend(array.sha256[first:last])
+            names.append(array.sha256.between(first, min(last, len(array.sha256))))
     for source, names in sources.values():
-        source.want(names)
+        source.want(chain.from_iterable(names))
 
 
 def index(
@@ -524,10 +585,10 @@ class _TextIndexer(LineCursor):
                     self._line,
                     form.rows,
                     form.chunk_size,
-                    _packed([first + start]),
-                    _packed([lines]),
-                    [a2b_hex(chunk_sha256)],
-                    _packed([int(crc32c, 16)]),
+                    packed([first + start]),
+                    packed([lines]),
+                    ChunkNames([a2b_hex(chunk_sha256)]),
+                    _packed_u4([int(crc32c, 16)]),
                     True,
                 )
             )
@@ -568,14 +629,18 @@ class _TextIndexer(LineCursor):
                 self._progress(end - start)
 
     def _read_chunk_lines(self, array: ArrayIndex) -> None:
-        """Read `ch` lines of full-size chunks without data, for as long as nothing is wrong."""
+        """Read `ch` lines of full-size chunks without data, for as long as nothing is wrong.
+
+        At most `_TOGETHER` of them: their hashes are objects meanwhile.
+        """
         near, at = self._near()
         start, before = self._pos, at
         size = array.chunk_size
         wanted = b"lines=%d" % grammar.line_count(size)
         match, first = grammar.CHUNK_FRAME.match, len(array.starts)
+        names: list[bytes] = []
         # A text has one for each 64 KiB of its file: they are taken before anything else is done.
-        for ix in range(first, array.nbytes // size):
+        for ix in range(first, min(array.nbytes // size, first + _TOGETHER)):
             frame = match(near, at)
             if frame is None:
                 break
@@ -583,11 +648,14 @@ class _TextIndexer(LineCursor):
             if place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size) or count != wanted:
                 break
             at = frame.end()
-            array.starts.append(start + at - before)
-            array.sha256.append(a2b_hex(sha256))
+            names.append(sha256)
             array.crc32c.append(int(crc32c, 16))
-        read = len(array.starts) - first
-        array.lines.extend(range(self._line + 1, self._line + 1 + read))
+        if read := len(names):
+            # All of these lines have the same length.
+            step = (at - before) // read
+            array.starts.extend(range(start + step, start + at - before + 1, step))
+            array.lines.extend(range(self._line + 1, self._line + 1 + read))
+            array.sha256.append(a2b_hex(b"".join(names)))
         self._pos, self._line = start + at - before, self._line + read
         if self._progress is not None:
             self._progress(self._pos - start)

@@ -541,7 +541,7 @@ def verify(
 
 def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
     """Report how much of a detached text's payload is available."""
-    chunks = len(report.index.payload_names)
+    chunks = report.index.payload_chunks
     if not body.lacking:
         report.payload = PayloadState.COMPLETE
     else:

@@ -23,11 +23,13 @@ keeper when it is hashed.
 from __future__ import annotations
 
 import threading
+from array import array as packed_array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha256
+from struct import iter_unpack
 
 import numpy as np
 
@@ -40,6 +42,7 @@ from wtxtgit.model.array import (
     LAYOUT_ARRAY,
     MAX_CHUNKS,
     Array,
+    ChunkNames,
     Keep,
     Meta,
     Rows,
@@ -86,6 +89,16 @@ class ArrayPlan:
     span: int = 0
     sha256: bytes = b""
     is_detached: bool = False
+    # The hashes of its chunks, once hashing begins; `_names` has one SHA-256 after another. In a
+    # file of a hundred thousand arrays, buffers for each that has one chunk would take most memory.
+    _names: bytearray | None = None
+    _checksums: packed_array[int] | None = None
+    _checksum: int = 0
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether hashing its chunks has begun."""
+        return self._names is not None or (self.chunks == 1 and bool(self.sha256))
 
     @property
     def lead(self) -> int:
@@ -105,6 +118,32 @@ class ArrayPlan:
             self.salt,
         )
 
+    def prepare(self) -> None:
+        """Make room for the hashes of its chunks, without an object for each."""
+        if self.chunks > 1:
+            self._names = bytearray(self.chunks * HASH_SIZE)
+            self._checksums = packed_array("I", bytes(self.chunks * 4))
+
+    def take(self, ix: int, name: bytes, checksum: int) -> None:
+        """Take SHA-256 and CRC-32C of a chunk, from any thread."""
+        if self._names is None or self._checksums is None:
+            # The hash of an only chunk is also the array's.
+            self.sha256, self._checksum = name, checksum
+        else:
+            self._names[ix * HASH_SIZE : (ix + 1) * HASH_SIZE] = name
+            self._checksums[ix] = checksum
+
+    def chunk_names(self, first: int, end: int) -> list[bytes]:
+        """Return the SHA-256 of chunks `first` up to, but not including, `end`."""
+        if self._names is None:
+            return [self.sha256] if self.chunks == 1 else []
+        names = bytes(self._names[first * HASH_SIZE : end * HASH_SIZE])
+        return [name for (name,) in iter_unpack(f"{HASH_SIZE}s", names)]
+
+    def checksums(self, first: int, end: int) -> Sequence[int]:
+        """Return their CRC-32C."""
+        return (self._checksum,) if self._checksums is None else self._checksums[first:end]
+
     def line(self) -> bytes:
         hashes = grammar.format_array_hashes(self.sha256 or bytes(32), self.hmac, self.salt)
         return self.line_start + hashes
@@ -116,20 +155,31 @@ class ArrayPlan:
 
 @dataclass(slots=True)
 class PlannedBlock:
-    """`count` chunks of `size` bytes from chunk `first` of an array, and their digests."""
+    """`count` chunks of `size` bytes from chunk `first` of an array."""
 
     array: ArrayPlan
     first: int
     count: int
     size: int
-    # In a file of a hundred thousand arrays, a list for each would be most of the memory.
-    sha256: Sequence[bytes] = ()
-    crc32c: Sequence[int] = ()
     fastxor: int = 0
 
     @property
+    def sha256(self) -> list[bytes]:
+        """The SHA-256 of its chunks, once they are hashed."""
+        return self.array.chunk_names(self.first, self.end)
+
+    @property
+    def crc32c(self) -> Sequence[int]:
+        """The CRC-32C of its chunks, once they are hashed."""
+        return self.array.checksums(self.first, self.end)
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+    @property
     def is_last(self) -> bool:
-        return self.first + self.count == self.array.chunks
+        return self.end == self.array.chunks
 
     @property
     def offset(self) -> int:
@@ -148,8 +198,8 @@ class PlannedBlock:
     def chunk_lines(self) -> Iterator[bytes]:
         """Yield its `ch` lines, whose length does not change once the hashes are known."""
         lines = grammar.line_count(self.size)
-        hashes = zip(self.sha256, self.crc32c, strict=True) if self.sha256 else None
-        for ix in range(self.first, self.first + self.count):
+        hashes = zip(self.sha256, self.crc32c, strict=True) if self.array.is_hashed else None
+        for ix in range(self.first, self.end):
             name, crc = (bytes(HASH_SIZE), 0) if hashes is None else next(hashes)
             place = ix * self.array.chunk_size
             claim = grammar.ChunkLine(ix, place, self.size, name, crc, lines)
@@ -323,8 +373,8 @@ class HashedArray:
 
     source: Array
     line: grammar.ArrayLine
-    sha256: list[bytes]
-    crc32c: list[int]
+    sha256: Sequence[bytes]
+    crc32c: Sequence[int]
 
 
 class TextWriter:
@@ -416,15 +466,15 @@ class TextWriter:
     def hashed(self) -> list[HashedArray]:
         """Return the arrays with their digests; hashes everything if that has not been done."""
         _ = self.root
-        arrays = {
-            id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
-        }
-        for run in self._plan.runs:
-            for block in run.blocks:
-                array = arrays[id(block.array)]
-                array.sha256.extend(block.sha256)
-                array.crc32c.extend(block.crc32c)
-        return list(arrays.values())
+        return [
+            HashedArray(
+                plan.source,
+                plan.claim,
+                ChunkNames(plan.chunk_names(0, plan.chunks)),
+                plan.checksums(0, plan.chunks),
+            )
+            for plan in self._plan.arrays
+        ]
 
     def payload(self) -> Iterator[Sequence[bytes]]:
         """Yield the names of the chunks that a detached text leaves out, some at a time."""
@@ -484,16 +534,13 @@ class TextWriter:
 
     def _digest(self, place: Place | None) -> grammar.Root:
         """Hash everything; `place`, if given, receives the text of all runs."""
-        tasks: list[Callable[[], ArrayPlan | BlockRun | None]] = []
-        for run in self._plan.runs:
-            first = run.blocks[0]
-            if first.array.is_long and first.first == 0:
-                tasks.append(partial(self._hash_array, first.array))
-            tasks.append(partial(self._hash_run, run, place))
+        for array in self._plan.arrays:
+            array.prepare()
         hash_all = sha256()
         # hash_all takes a long array as a whole: its runs need not wait for that.
-        threads = self._worthwhile(len(tasks))
-        with Workers(tasks, threads, ahead=len(tasks)) as links:
+        count = len(self._plan.runs) + sum(array.is_long for array in self._plan.arrays)
+        threads = self._worthwhile(count)
+        with Workers(self._hash_tasks(place), threads, ahead=count) as links:
             for link in links:
                 for piece, raw in _parts_of_all(link):
                     hash_all.update(piece)
@@ -509,6 +556,15 @@ class TextWriter:
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
         return grammar.Root(hash_all.digest(), snapshot.prev, this, fastxor)
 
+    def _hash_tasks(
+        self, place: Place | None
+    ) -> Iterator[Callable[[], ArrayPlan | BlockRun | None]]:
+        for run in self._plan.runs:
+            first = run.blocks[0]
+            if first.array.is_long and first.first == 0:
+                yield partial(self._hash_array, first.array)
+            yield partial(self._hash_run, run, place)
+
     def _hash_array(self, plan: ArrayPlan) -> ArrayPlan:
         """Compute an array's own hash, which `arr` lines and hash_all need."""
         plan.sha256 = hashed(sha256(), pieces(plan.source.data, _STEP)).digest()
@@ -523,27 +579,20 @@ class TextWriter:
     def _hash_run(self, run: BlockRun, place: Place | None) -> BlockRun | None:
         """Hash a run's chunks; returns the run if hash_all takes its arrays from it."""
         for block in run.blocks:
-            raw = block.raw
-            if block.count == 1:
-                block.sha256, block.crc32c = (sha256(raw).digest(),), (crc32c(raw),)
-            else:
-                names: list[bytes] = []
-                checksums: list[int] = []
-                # Both hashes of a chunk in succession, while it is in the cache.
-                for start in range(0, raw.nbytes, block.size):
-                    chunk = raw[start : start + block.size]
-                    names.append(sha256(chunk).digest())
-                    checksums.append(crc32c(chunk))
-                block.sha256, block.crc32c = names, checksums
+            raw, array = block.raw, block.array
+            names: list[bytes] = []
+            # Both hashes of a chunk in succession, while it is in the cache.
+            for ix in range(block.count):
+                chunk = raw[ix * block.size : (ix + 1) * block.size] if block.count > 1 else raw
+                names.append(sha256(chunk).digest())
+                array.take(block.first + ix, names[-1], crc32c(chunk))
             block.fastxor = digest.fastxor(raw, block.offset)
-            array = block.array
             if array.is_detached and self._keep is not None:
-                _keep_chunks(self._keep, block, raw)
+                _keep_chunks(self._keep, block, names, raw)
             # A short array's `arr` line is part of the run, so its hash is needed before the run is
             # armored.
             if block.is_last and not array.is_long:
                 if array.chunks == 1:
-                    array.sha256 = block.sha256[0]
                     self._authenticate(array)
                 else:
                     self._hash_array(array)
@@ -659,10 +708,10 @@ def _short(block: PlannedBlock) -> int | None:
     return block.size if is_short else None
 
 
-def _keep_chunks(keep: Keep, block: PlannedBlock, raw: memoryview) -> None:
-    """Hand the chunks of a hashed block to `keep`."""
+def _keep_chunks(keep: Keep, block: PlannedBlock, names: Sequence[bytes], raw: memoryview) -> None:
+    """Hand the chunks of a hashed block, with these names, to `keep`."""
     source = block.array.source
-    keep(block.sha256, raw, block.size, ITEM_SIZE[source.dtype], source.name, block.first)
+    keep(names, raw, block.size, ITEM_SIZE[source.dtype], source.name, block.first)
 
 
 def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedBlock]) -> int:

@@ -11,33 +11,26 @@ from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.history import listing, resolve_tree
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore, blob_heads
-from wtxtgit.io.spool import spooled
+from wtxtgit.io.spool import LITTLE, spooled
+from wtxtgit.model.array import ChunkNames
 from wtxtgit.text.grammar import DETACHED_FIRST_LINE, is_detached
 from wtxtgit.text.index import index as index_of
 
 _OBJECT = re.compile(rb"([0-9a-f]{40,64}) (.+)")
-_NAME = 32
 
 
 class DetachedText(NamedTuple):
-    """A detached text at a path, and the size of its payload in bytes.
-
-    `names` are the names of its chunks (32 bytes each), in order, concatenated: a list of objects
-    would take three times the memory.
+    """A detached text at a path: the names of its chunks, in order, and the size of its payload in
+    bytes.
     """
 
     path: bytes
-    names: bytes
+    chunks: ChunkNames
     nbytes: int
 
     @classmethod
     def of(cls, path: bytes, chunks: Iterable[bytes], nbytes: int) -> Self:
-        return cls(path, b"".join(chunks), nbytes)
-
-    @property
-    def chunks(self) -> Iterator[bytes]:
-        """The names of the chunks, one by one."""
-        return (self.names[at : at + _NAME] for at in range(0, len(self.names), _NAME))
+        return cls(path, ChunkNames(chunks), nbytes)
 
 
 def chunks_of(texts: Iterable[DetachedText]) -> set[bytes]:
@@ -109,7 +102,7 @@ def of_blobs(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText
         for oid in likely:
             if not is_detached(heads[oid].head):
                 continue
-            text = index_of(spooled(store.blob(oid)))
+            text = index_of(spooled(store.blob(oid), in_memory=LITTLE))
             if text.stop is None:
                 nbytes = sum(array.nbytes for array in text.detached_arrays)
                 yield DetachedText.of(paths[oid], text.payload_names, nbytes)

@@ -67,7 +67,7 @@ class FetchedPayload:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return self._store.read_all(names, size)
 
-    def states(self, names: Sequence[bytes]) -> set[bytes]:
+    def states(self, names: Iterable[bytes]) -> set[bytes]:
         return self._store.states(names)
 
     def want(self, names: Iterable[bytes]) -> None:

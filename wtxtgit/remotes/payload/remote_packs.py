@@ -19,7 +19,7 @@ from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, mapped, write_all
 from wtxtgit.remotes.payload.place import PackPlace
-from wtxtgit.store.folder import ChunkTable, on_disk, table_of, together
+from wtxtgit.store.folder import table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
 
 _FOLDER = "remotes"
@@ -28,6 +28,10 @@ _MODE = 0o644
 OTHER_END = "has an index other than the remote's"
 _INDEXES_HELD = 64
 """Indexes that are cached: one of a 64 MiB pack has 0.1 MB; adjacent chunks are in few packs."""
+
+
+_Read = tuple[str, int, ChunkIndex]
+"""A pack whose end was read: its name, its size in bytes, its index."""
 
 
 class PackCheck:
@@ -74,19 +78,25 @@ class RemotePacks:
         self._believed: dict[str, bytes] = {}
         names = place.packs()
         self._forget_gone(names)
-        tables: list[ChunkTable] = []
+        self._table = table_of(self._read(names), store)
+
+    def _read(self, names: Iterable[str]) -> Iterator[_Read]:
+        """Read the ends of packs, those that are cached first."""
+        unread = []
         for name in names:
-            with contextlib.suppress(WtxtgitError, OSError):
+            try:
                 end = self._kept(name)
-                tables.append(self._take(name, end))
+                read = self._take(name, end)
+            except (WtxtgitError, OSError):
+                unread.append(name)
+            else:
                 self._believed[name] = sha256(end).digest()
-        unread = [name for name in names if name not in self.sizes]
-        for name, end in place.ends(unread):
-            tables += self._given(name, end)
+                yield read
+        for name, end in self.place.ends(unread):
+            yield from self._given(name, end)
         for name in unread:
             if name not in self.sizes:
                 self.damaged.setdefault(name, _NOT_GIVEN)
-        self._table = on_disk(together(tables), store)
 
     def reread(self, packs: Collection[str] | None = None) -> set[str]:
         """Compare cached ends, of all packs or of these, with the place's; each is compared once.
@@ -103,14 +113,15 @@ class RemotePacks:
         for name in asked:
             del self._believed[name]
         if wrong:
-            tables = [self._table.without(wrong)]
+            read: list[_Read] = []
             for name, given in wrong.items():
                 self._leave(name)
                 if given is None:
                     self.damaged[name] = _NOT_GIVEN
                 else:
-                    tables += self._given(name, given)
-            self._table = on_disk(together(tables), self._store)
+                    read += self._given(name, given)
+            tables = self._table.without(wrong), table_of(read, self._store)
+            self._table = together(tables, self._store)
         return {*wrong}
 
     def find_lost(self) -> None:
@@ -229,21 +240,21 @@ class RemotePacks:
                 if path.stem not in there:
                     path.unlink()
 
-    def _given(self, name: str, end: bytes) -> Iterator[ChunkTable]:
+    def _given(self, name: str, end: bytes) -> Iterator[_Read]:
         """Take an end that the place gave; yields what it says unless it is damaged."""
         try:
-            table = self._take(name, end)
+            read = self._take(name, end)
         except FormatError as error:
             self.damaged[name] = error.message
         else:
             self._keep(name, end)
-            yield table
+            yield read
 
-    def _take(self, name: str, end: bytes) -> ChunkTable:
+    def _take(self, name: str, end: bytes) -> _Read:
         index, size = parse_end(memoryview(end))
         self.sizes[name] = size
         self._hold(name, index)
-        return table_of([(name, size, index)])
+        return name, size, index
 
     def _hold(self, name: str, index: ChunkIndex) -> None:
         self._indexes[name] = index
