@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.kit import Repo
+from tests.kit.changes import is_nightly
 from tests.remotes.servers import SOCKETS, Wire
 from tests.remotes.transfers import told
 from wtxtgit.store.store import Store
@@ -26,7 +27,7 @@ from wtxtgit.store.store import Store
 MIB = 1024 * 1024
 SIZES = (4, 20)
 """The files' sizes in MiB; each has a pack of its own, of nine tenths of that."""
-MOMENTS = (0.05, 0.5, 0.95)
+MOMENTS = (0.05, 0.5, 0.95) if is_nightly() else (0.5,)
 """The parts of what an undisturbed run transfers after which one is killed."""
 PIECE = 8 * MIB
 """Most bytes that come or are sent twice, where a transfer is taken up."""
@@ -92,7 +93,7 @@ class KilledTests:
         wire.clear()
         assert run(models, "push") == 0
         alone = wire.sent
-        for moment in MOMENTS[1:]:
+        for moment in MOMENTS[-2:]:
             use(models, killing.place(f"killed-{moment}"))
             wire.clear()
             assert killed(wire, int(moment * alone), models, "push")

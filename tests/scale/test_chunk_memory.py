@@ -16,6 +16,7 @@ import pytest
 
 from tests.git.histories import new_repo
 from tests.kit import Repo
+from tests.kit.changes import is_nightly
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.filter import add as filter_add
 from wtxtgit.filter import checkout as filter_checkout
@@ -191,19 +192,22 @@ def fetching(repo: Repo, count: int) -> Callable[[], object]:
     return fetched
 
 
+BY_NIGHT = pytest.mark.skipif(not is_nightly(), reason="it takes long: it runs every night")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepared", "most"),
     [
-        pytest.param(adding, MOST, id="add"),
         # The names of the version before are held as well.
         pytest.param(adding_a_version, MOST + NAME, id="add a version"),
-        pytest.param(checking_out, MOST, id="checkout"),
-        pytest.param(partial(smudging, is_proved=True), MOST, id="smudge, proved"),
         pytest.param(partial(smudging, is_proved=False), MOST, id="smudge"),
-        pytest.param(verifying, MOST, id="verify"),
-        pytest.param(checking_the_store, MOST, id="store verify"),
         pytest.param(fetching, MOST, id="fetch"),
+        pytest.param(adding, MOST, id="add", marks=BY_NIGHT),
+        pytest.param(checking_out, MOST, id="checkout", marks=BY_NIGHT),
+        pytest.param(partial(smudging, is_proved=True), MOST, id="smudge, proved", marks=BY_NIGHT),
+        pytest.param(verifying, MOST, id="verify", marks=BY_NIGHT),
+        pytest.param(checking_the_store, MOST, id="store verify", marks=BY_NIGHT),
     ],
 )
 def test_a_chunk_takes_little_memory(
