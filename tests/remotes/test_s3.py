@@ -10,7 +10,7 @@ from tests.cluster.stores import HTTP
 from tests.remotes.behaviour import SECRET, RangedTests, TargetTests, file, refused
 from tests.remotes.killed_transfers import KilledTests, Killing
 from tests.remotes.places import FaultTests, FileTests, PushFaultTests
-from tests.remotes.servers import Front, before, counted
+from tests.remotes.servers import Front, Wire, before, counted
 from tests.remotes.test_pack_places import StoreBehind
 from tests.remotes.transfers import Remote, TransferTests
 from wtxtgit.errors import RemoteRefused
@@ -96,40 +96,31 @@ class TestPacks(FileTests, FaultTests, PushFaultTests):
         return StoreBehind(s3fs.S3FileSystem(), folder)
 
 
+@pytest.fixture
+def wire(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """A relay before the server, by which everything goes."""
+    with counted(server.removeprefix(HTTP)) as relay:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"{HTTP}{relay.host}")
+        yield relay
+
+
 @pytest.mark.slow
 class TestTransfers(TransferTests):
     @pytest.fixture
-    def remote(
-        self,
-        server: str,
-        bucket: str,
-        request: pytest.FixtureRequest,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> Iterator[Remote]:
+    def remote(self, wire: Wire, bucket: str, request: pytest.FixtureRequest) -> Iterator[Remote]:
         import s3fs
 
-        with counted(server.removeprefix(HTTP)) as wire:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", f"{HTTP}{wire.host}")
-            s3fs.S3FileSystem.clear_instance_cache()
-            place = TargetPacks(Folder(f"s3://{bucket}/transfers/{request.node.name}"))
-            yield Remote(wire, place, place)
+        s3fs.S3FileSystem.clear_instance_cache()
+        place = TargetPacks(Folder(f"s3://{bucket}/transfers/{request.node.name}"))
+        yield Remote(wire, place, place)
         s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.slow
 class TestKilled(KilledTests):
     @pytest.fixture
-    def killing(
-        self,
-        server: str,
-        bucket: str,
-        request: pytest.FixtureRequest,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> Iterator[Killing]:
-        with counted(server.removeprefix(HTTP)) as wire:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", f"{HTTP}{wire.host}")
+    def killing(self, wire: Wire, bucket: str, request: pytest.FixtureRequest) -> Killing:
+        def place(name: str) -> dict[str, str]:
+            return {"wtxtgit.store": f"s3://{bucket}/{request.node.name}/{name}"}
 
-            def place(name: str) -> dict[str, str]:
-                return {"wtxtgit.store": f"s3://{bucket}/{request.node.name}/{name}"}
-
-            yield Killing(wire, place, place)
+        return Killing(wire, place, place)
