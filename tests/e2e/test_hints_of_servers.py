@@ -38,7 +38,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.remote]
 ADDRESS, SERVED = "ADDRESS", "SERVED"
 """Variables that have a server's HOST:PORT, and the folder of which it gives the files."""
 CREDENTIALS = "leave them out, and git asks its helpers for them: git help credentials"
-EXAMPLES = "examples are git+REMOTE, lfs, file:///FOLDER and s3://BUCKET/FOLDER; fsspec knows more"
+EXAMPLES = (
+    "it may be git+REMOTE, lfs, oci://HOST/NAME, file:///FOLDER, s3://BUCKET/FOLDER or "
+    "another URL of fsspec, or https://HOST/FOLDER, which is read-only"
+)
 APART = (CREDENTIALS, EXAMPLES)
 """Those that have tests of their own below."""
 

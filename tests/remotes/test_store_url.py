@@ -112,6 +112,19 @@ def test_the_config_comes_before_the_tree_and_that_before_the_git_remote(here: R
     assert choose(here) == ("file:///x", UrlOrigin.CONFIG, True)
 
 
+@pytest.mark.parametrize("url", ["foo://x", "htps://example.com/x"])
+def test_a_scheme_that_nothing_opens_is_refused_at_once(here: Repo, url: str) -> None:
+    error, hint = here.wtxtgit("store", "use", url, ok=[2]).stderr.decode().splitlines()
+    assert error == f'wtxtgit: error: "{url}" is not the URL of a store'
+    for kind in ("git+REMOTE", "lfs", "oci://", "file:///", "s3://", "https://"):
+        assert kind in hint
+    assert here.git("config", "--get", "wtxtgit.store", ok=[1]) == b""
+
+
+def test_a_store_whose_package_is_not_installed_can_be_chosen(here: Repo) -> None:
+    assert here.wtxtgit("store", "use", "tosfs://bucket/x").stdout.startswith(b"tosfs://bucket/x:")
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -58,6 +58,19 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
+def is_known(url: str) -> bool:
+    """Tell whether fsspec knows such URLs, even if the store's own package is not installed.
+
+    Raises EnvironmentFailure without fsspec.
+    """
+    try:
+        from fsspec.registry import known_implementations, registry
+    except ImportError:
+        raise _needs(url, "fsspec") from None
+    scheme = url.partition("://")[0]
+    return scheme in known_implementations or scheme in registry
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether a host, without its port, is this machine, to which nobody can listen in."""
     return _LOOPBACK.fullmatch(host) is not None

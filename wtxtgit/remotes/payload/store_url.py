@@ -22,7 +22,7 @@ from wtxtgit.git.repository import Repository, change_config
 from wtxtgit.git.transfer import WITH_PASSWORD
 from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.remotes.urls import is_loopback, is_url, shown_url
+from wtxtgit.remotes.urls import is_known, is_loopback, is_url, shown_url
 
 KEY = "wtxtgit.store"
 FETCH_KEY = "wtxtgit.fetch"
@@ -155,9 +155,11 @@ def _found(repo: Repository, url: str, origin: UrlOrigin, remote: str | None) ->
 def use(repo: Repository, url: str) -> StoreUrl:
     """Configure a repository to use a remote, also for pushing.
 
-    Raises UsageError if it is invalid.
+    Raises UsageError if it is invalid, or nothing opens such a folder.
     """
     found = StoreUrl(_checked(url), UrlOrigin.CONFIG)
+    if url != LFS and not url.startswith((GIT, LFS_AT, OCI, *WEB)) and not is_known(url):
+        raise _no_store(url)
     change_config("local", KEY, url, cwd=repo.home)
     return found
 
@@ -227,11 +229,7 @@ def _checked(url: str) -> str:
     else:
         fits = url.startswith(GIT) or (scheme is not None and scheme[1] not in _NO_STORES)
     if not fits:
-        raise UsageError(
-            f'"{spelled(url)}" is not the URL of a store',
-            hint="examples are git+REMOTE, lfs, file:///FOLDER and s3://BUCKET/FOLDER; fsspec "
-            "knows more",
-        )
+        raise _no_store(url)
     if url.startswith(OCI):
         from wtxtgit.remotes.payload.registry_packs import RegistryPacks
 
@@ -239,6 +237,14 @@ def _checked(url: str) -> str:
     elif url.startswith(WEB):
         _check_web(url)
     return url
+
+
+def _no_store(url: str) -> UsageError:
+    return UsageError(
+        f'"{spelled(url)}" is not the URL of a store',
+        hint="it may be git+REMOTE, lfs, oci://HOST/NAME, file:///FOLDER, s3://BUCKET/FOLDER or "
+        "another URL of fsspec, or https://HOST/FOLDER, which is read-only",
+    )
 
 
 def _check_web(url: str) -> None:
