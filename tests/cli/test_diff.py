@@ -17,6 +17,7 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command
+from tests.containers import aero_files as aero
 from tests.data import FIXTURES, all_entries, path_of
 from tests.kit import Repo, safetensors
 
@@ -299,6 +300,60 @@ class TestFailures:
         with_key = as_json(wtxtgit, path, path, "--key", "key")
         assert len(with_key["tensors"]) > len(without["tensors"])
         assert with_key["summary"]["same"] == len(with_key["tensors"])
+
+
+class TestStoredHashes:
+    """What `wtxtgit verify` would find in the second file and not in the first is a note."""
+
+    @pytest.fixture
+    def pair(self, wtxtgit: Command) -> tuple[Path, Path]:
+        stale = aero.digest(aero.WEIGHTS)
+        other = bytes(reversed(aero.WEIGHTS))
+        tidx = aero.tidx(aero.entry("a", [50], 0, 200), aero.entry("b", [5, 10], 200, 200))
+        files = wtxtgit.folder / "a.aero", wtxtgit.folder / "b.aero"
+        for file, weights in zip(files, (aero.WEIGHTS, other), strict=True):
+            file.write_bytes(aero.file([tidx, aero.shard(weights, digest=stale)]))
+        return files
+
+    def notes(self, wtxtgit: Command, *sides: str | Path) -> list[str]:
+        said = wtxtgit("diff", *sides).out.decode().splitlines()
+        told = [line.removeprefix("note: ") for line in said if line.startswith("note: ")]
+        assert as_json(wtxtgit, *sides)["notes"] == told
+        return told
+
+    def test_one_that_no_longer_fits(self, pair: tuple[Path, Path], wtxtgit: Command) -> None:
+        verdict = json.loads(wtxtgit("verify", pair[1], "--json").out)["files"][0]
+        (error,) = (one for one in verdict["errors"] if one["kind"] == "blake3")
+        (note,) = self.notes(wtxtgit, *pair)
+        assert note.startswith(f'new error in {pair[1]}: chunk "{error["chunk"]}"')
+        assert note.endswith(error["message"])
+        assert self.notes(wtxtgit, pair[1], pair[0]) == []
+
+    def test_one_that_did_not_fit_before(self, pair: tuple[Path, Path], wtxtgit: Command) -> None:
+        before, after = pair
+        twice = bytearray(after.read_bytes())
+        twice[twice.index(bytes(reversed(aero.WEIGHTS)))] ^= 1
+        before.write_bytes(bytes(twice))
+        assert self.notes(wtxtgit, before, after) == []
+
+    def test_in_texts(self, pair: tuple[Path, Path], wtxtgit: Command) -> None:
+        texts = [path.with_suffix(".wtxt") for path in pair]
+        for path, text in zip(pair, texts, strict=True):
+            assert wtxtgit("emit", path, "-o", text).code == 0
+        (note,) = self.notes(wtxtgit, *texts)
+        assert note.startswith(f"new error in {texts[1]}: ")
+
+    def test_very_many(self, wtxtgit: Command) -> None:
+        names = [f"t{n}" for n in range(40)]
+        stale = {"hash_b3": aero.digest(b"other").hex()}
+        for file, more in (("a.aero", {}), ("b.aero", stale)):
+            entries = [aero.entry(name, [10], 40 * n, 40) for n, name in enumerate(names)]
+            weights = bytes(1600) if more else bytes([1] * 1600)
+            chunks = [aero.tidx(*({**one, **more} for one in entries)), aero.shard(weights)]
+            (wtxtgit.folder / file).write_bytes(aero.file(chunks))
+        told = [note for note in self.notes(wtxtgit, "a.aero", "b.aero") if "b.aero" in note]
+        assert len(told) == 21
+        assert told[-1] == "20 more new problems in b.aero: wtxtgit verify lists them"
 
 
 def test_a_page_replaces_no_checkpoint(wtxtgit: Command) -> None:

@@ -432,7 +432,8 @@ def test_bytes_behind_an_array_in_a_compressed_member(tmp_path: Path) -> None:
         archive.writestr("w.npy", old.read("w.npy") + SECRET, zipfile.ZIP_DEFLATED)
     notes = compared(tmp_path, ARRAYS, file.getvalue()).notes
     assert [note.split(": ", 1)[1] for note in notes] == [
-        "w.npy: 9 bytes after its array are not read"
+        "w.npy: 9 bytes after its array are not read",
+        'chunk "w.npy", byte 35: 9 bytes follow the array',
     ]
 
 

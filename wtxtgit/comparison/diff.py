@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side, to_read
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
-from wtxtgit.comparison.compare import compare, distributions_of, with_members
+from wtxtgit.comparison.compare import compare, distributions_of, is_empty, with_members
+from wtxtgit.comparison.problems import problem_notes
 from wtxtgit.containers.format import SetFolder
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.progress import Progress, expect
@@ -120,6 +121,9 @@ def _compared(
         if with_distributions:
             counted = dict(distributions_of(compared, pages, threads))
         report = with_members(compared.report, (before, after), options, pages, threads)
+        if not is_empty(report):
+            notes = problem_notes(report.b, before, after, options)
+            report = replace(report, notes=(*report.notes, *notes))
         return report, counted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,8 @@ from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.comparison import compare
 from wtxtgit.comparison.compare import Compared
 from wtxtgit.comparison.parts import file_of
-from wtxtgit.containers import any_format, registry
+from wtxtgit.comparison.problems import NOT_CHECKED, can_check, new_problems
+from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
@@ -34,7 +34,6 @@ from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
-from wtxtgit.model.findings import Findings, Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.diff import DiffReport, TensorStatus
@@ -53,17 +52,10 @@ from wtxtgit.review.flags import flags_of, groups, limited, part_flags
 from wtxtgit.tensors.quantised import not_finite
 from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
-from wtxtgit.text.file import TextFile
-from wtxtgit.text.grammar import is_detached, is_text
+from wtxtgit.text.grammar import is_text
 
 _BASE, _HEAD = "base", "head"
 _STORED_WHOLE = "opaque"
-_FIGURES = re.compile("[0-9a-f]{16}|[0-9]+")
-"""Hashes and numbers in the message of a problem."""
-_NOT_CHECKED = (
-    "hashes in the file were not compared, for which all of its payload is needed: wtxtgit verify "
-    "compares them"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +206,10 @@ class BranchReader:
             *_not_numbers(compared.after, report, pages),
             *_held_back(compared.after, after),
         ]
-        if _is_at_hand(after):
-            flags += _new_problems(before, after, self.options)
+        if can_check(after):
+            flags += _problem_flags(before, after, self.options)
         else:
-            report = replace(report, notes=(*report.notes, _NOT_CHECKED))
+            report = replace(report, notes=(*report.notes, NOT_CHECKED))
         counted = {}
         if self.with_distributions:
             counted = dict(compare.distributions_of(compared, pages, self.threads))
@@ -302,7 +294,7 @@ class BranchReader:
                 *_held_back(checkpoint, side),
             ]
             # The text of a new one is verified whole, which needs all of its payload, too.
-            flags += _new_problems(None, side, self.options)
+            flags += _problem_flags(None, side, self.options)
         return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
@@ -373,51 +365,19 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
         yield Flag(Risk.OPAQUE, message)
 
 
-def _new_problems(before: Side | None, after: Side, options: ReadOptions) -> Iterator[Flag]:
+def _problem_flags(before: Side | None, after: Side, options: ReadOptions) -> Iterator[Flag]:
     """Yield flags for what the check of a container finds at the head, and not at the base.
 
     Of a file without a base only errors count. Raises CheckError and LacksPayload.
     """
-    found = _checked(after, options)
-    if found is None or not (found.errors or found.warnings):
-        return
-    had = None if before is None else _checked(before, options)
-    known = set() if had is None else set(map(_known_by, (*had.errors, *had.warnings)))
+    found = new_problems(before, after, options)
     errors, warnings = (
-        ((None, f"wtxtgit verify: {one}") for one in problems if _known_by(one) not in known)
+        ((None, f"wtxtgit verify: {one}") for one in problems)
         for problems in (found.errors, found.warnings)
     )
     yield from limited(Risk.DAMAGED, errors, "problem")
     if before is not None:
         yield from limited(Risk.PART, warnings, "problem")
-
-
-def _checked(side: Side, options: ReadOptions) -> Findings | None:
-    """Check what a container says of its own bytes; None for a text that is no container."""
-    text = side.text
-    if text is None:
-        return any_format.check(side.data, options, side.open_member)
-    if not text.is_container:
-        return None
-    if _has_hashes(text):
-        text.fill_all()
-    return any_format.check(text.view, options, side.open_member)
-
-
-def _is_at_hand(side: Side) -> bool:
-    """Whether checking a side needs no payload of a detached text that comparing it did not."""
-    text = side.text
-    return text is None or not (is_detached(text.text) and _has_hashes(text)) or text.is_full
-
-
-def _has_hashes(text: TextFile) -> bool:
-    known = None if text.layout is None else registry.by_name(text.layout.format)
-    return known is not None and known.has_hashes
-
-
-def _known_by(problem: Problem) -> tuple[str, str | None, int | str | None, str]:
-    """Return what is the same for one problem in two versions of a file, wherever it is there."""
-    return problem.kind, problem.field, problem.chunk, _FIGURES.sub("", problem.message)
 
 
 def _no_member(path: str) -> ByteView:
