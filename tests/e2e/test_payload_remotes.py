@@ -165,6 +165,17 @@ class TestAGitRemote:
         assert other.path.joinpath(NAME).read_bytes().startswith(b"WTXT-DETACHED ")
 
 
+@pytest.mark.parametrize("name", ["\nm.safetensors", "a\nb/\n.safetensors", " .safetensors"])
+def test_names_with_line_feeds(repo: Repo, driver: None, bare: Path, name: str) -> None:
+    repo.git("remote", "add", "origin", bare.as_uri())
+    repo.write(".gitattributes", ATTRIBUTES)
+    repo.write(name, model())
+    repo.add()
+    repo.commit()
+    assert b"1 pack" in repo.wtxtgit("push").stdout
+    assert len(packs(bare)) == 1
+
+
 class TestAFolder:
     @pytest.mark.slow
     def test_a_clone_gets_the_files(self, own: Repo, bare: Path, tmp_path: Path) -> None:

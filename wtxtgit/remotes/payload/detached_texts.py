@@ -16,7 +16,7 @@ from wtxtgit.model.array import ChunkNames
 from wtxtgit.text.grammar import DETACHED_FIRST_LINE, is_detached
 from wtxtgit.text.index import index as index_of
 
-_OBJECT = re.compile(rb"([0-9a-f]{40,64}) (.+)")
+_OBJECT = re.compile(rb"([0-9a-f]{40,64}) (.*)")
 
 
 class DetachedText(NamedTuple):
