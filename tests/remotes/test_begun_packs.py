@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -116,6 +116,25 @@ def test_a_beginning_that_is_not_one(
     assert (done.lacking, done.refused) == ((), ())
     assert holds(other, CHUNKS)
     assert place.given <= 2 * pack.stat().st_size
+
+
+def _link(begun: Path) -> None:
+    begun.symlink_to(begun.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("make", [_link, os.mkfifo, Path.mkdir], ids=["link", "pipe", "folder"])
+def test_something_else_has_its_name(
+    other: Path, there: Path, pack: Path, begun: Path, make: Callable[[Path], None]
+) -> None:
+    elsewhere = begun.parent.parent / "elsewhere"
+    elsewhere.write_bytes(b"precious")
+    begun.unlink()
+    make(begun)
+    place = Packs(there)
+    done = fetch(other, place, CHUNKS)
+    assert (done.lacking, done.refused, place.given) == ((), (), pack.stat().st_size)
+    assert holds(other, CHUNKS)
+    assert elsewhere.read_bytes() == b"precious"
 
 
 def test_another_process_is_receiving_it(other: Path, there: Path, pack: Path, begun: Path) -> None:

@@ -153,17 +153,18 @@ def kept_file(folder: int, near: Path, name: str) -> Iterator[FileInMaking | Non
     """Open or create an unfinished file in the open `folder`, whose path is `near`.
 
     It keeps its name until it is dropped, or `put` in its place. Yields None if another process is
-    writing it, or it can't be locked or written.
+    writing it, if it can't be locked or written, or if something else has that name.
     """
     made = FileInMaking(folder, near)
     try:
         made.descriptor = os.open(name, _KEPT, _OWN_WRITES, dir_fd=folder)
-    except PermissionError:
-        # Another user of a shared repository has begun it.
+    except OSError:
+        # Another user of a shared repository has begun it, or it is a link or a folder.
         yield None
         return
     try:
-        if _is_unlocked(made.descriptor, near / name):
+        is_file = stat.S_ISREG(os.fstat(made.descriptor).st_mode)
+        if is_file and _is_unlocked(made.descriptor, near / name):
             made.keep(os.fsencode(name))
             yield made
         else:
