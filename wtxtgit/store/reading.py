@@ -7,7 +7,7 @@ checked against its name, and if one copy of a chunk is damaged the next is trie
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -83,6 +83,23 @@ def base_of(folder: PackFolder, name: bytes, held: DecodedBases) -> BaseChunk | 
     """
     found = ChunkReading((folder,), held).base(name, MAX_DEPTH, MAX_CODED)
     return found if found is not None and is_whole(found) else None
+
+
+def flaws(
+    pack: ChunkPack, folders: Sequence[PackFolder], without: Container[bytes] = ()
+) -> Iterator[tuple[ChunkEntry, str, bool]]:
+    """Decode and hash the chunks of a pack, with bases from some folders; yields the damaged ones.
+
+    With each comes what is wrong, and whether it is wrong with the chunk: if not, a base is damaged
+    or missing. Chunks in `without` are left out.
+    """
+    held = DecodedBases()
+    for entry in map(pack.index.entry, pack.index.in_order()):
+        if entry.name not in without:
+            reading = ChunkReading(folders, held)
+            why = reading.why_damaged(pack, entry)
+            if why is not None:
+                yield entry, why, reading.has_bases(entry)
 
 
 def held_bases(
@@ -238,6 +255,12 @@ class ChunkReading:
             if self._plain(pack, entry) is not None:
                 return None
         return self._failed[pack.path, entry.name]
+
+    def has_bases(self, entry: ChunkEntry) -> bool:
+        """Tell whether everything that a copy of a chunk is decoded from is here, and intact."""
+        self._is_checking = True
+        self._failed.clear()
+        return all(self.base(name, entry.depth - 1, MAX_CODED) is not None for name in entry.bases)
 
     def base(self, name: bytes, most_depth: int, most_size: int) -> BaseChunk | None:
         """Return a chunk to be used as a base; it is checked if something was wrong before."""

@@ -33,7 +33,7 @@ from wtxtgit.report.store import DamagedPack, StoreRepacked
 from wtxtgit.store.check import check_pack
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import ChunkEntry, ChunkPack, file_digest
-from wtxtgit.store.reading import ChunkReading, DecodedBases, base_of
+from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
 
@@ -315,17 +315,14 @@ def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
                 continue
             # It may be of a later version, which we do not understand.
             is_as_written = file_digest(path) == name
-            if not is_as_written or (pack is not None and _is_to_blame(own, held, pack, found)):
+            reading = ChunkReading((own,), held)
+            bad = () if pack is None else map(pack.index.entry, found.rows)
+            # Others only lack their bases.
+            if not is_as_written or any(map(reading.has_bases, bad)):
                 with failures(path, missing=EnvironmentFailure):
                     path.rename(path.with_name(path.name + ASIDE))
                 aside.append(found)
     return aside
-
-
-def _is_to_blame(own: PackFolder, held: DecodedBases, pack: ChunkPack, found: DamagedPack) -> bool:
-    """Tell whether a chunk of a pack is damaged although its bases are intact."""
-    entries = map(pack.index.entry, found.rows)
-    return any(all(base_of(own, base, held) for base in entry.bases) for entry in entries)
 
 
 def remove(

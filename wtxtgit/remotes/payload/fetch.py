@@ -26,7 +26,7 @@ from wtxtgit.remotes.payload.detached_texts import DetachedText, standing
 from wtxtgit.remotes.payload.incoming import IncomingPacks
 from wtxtgit.remotes.payload.pack_parts import MOST_PART, PackPart, parts_of
 from wtxtgit.remotes.payload.place import PackPlace, spans_between
-from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload.remote_packs import RemotePacks, UsableChunks
 from wtxtgit.report.store import DamagedPack, LackingPayload, PayloadFetched, RefusedPack
 from wtxtgit.store.pack import MAX_DEPTH, NAME_SIZE, ChunkEntry
 from wtxtgit.store.store import Store
@@ -256,6 +256,7 @@ class PayloadFetch:
         """Return the chunks that have to be fetched, by pack."""
         needed: dict[str, dict[bytes, ChunkEntry]] = {}
         depths: dict[bytes, int] = {}
+        there = UsableChunks(self._remote, self._refused, self._is_here)
         todo = [(name, MAX_DEPTH) for name in sorted(chunks)]
         while todo:
             name, most = todo.pop()
@@ -265,7 +266,7 @@ class PayloadFetch:
             if waiting:
                 entry = waiting[0]
             else:
-                copies = [c for c in self._remote.copies(name, most) if c[0] not in self._refused]
+                copies = there.copies(name, most)
                 if not copies:
                     continue
                 # Prefer a pack that is fetched anyway.
@@ -278,6 +279,11 @@ class PayloadFetch:
 
     def _has(self, name: bytes, most_depth: int) -> bool:
         return any(entry.depth <= most_depth for _, entry in self._store.own.copies(name))
+
+    def _is_here(self, name: bytes, most_depth: int) -> bool:
+        """Tell whether a chunk need not be fetched, in the store or among what has arrived."""
+        waiting = self._incoming.packs.copies(name)
+        return self._has(name, most_depth) or any(e.depth <= most_depth for _, e in waiting)
 
     def _run(self, plan: _ToCome) -> bool:
         """Fetch everything planned; returns whether anything was refused."""

@@ -24,10 +24,10 @@ from wtxtgit.io.view import Buffer, counted, pieces, write_all
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.remotes.payload.pack_parts import PackPart, store_part
 from wtxtgit.remotes.payload.place import FORGOTTEN
-from wtxtgit.remotes.payload.remote_packs import OTHER_END, PackCheck
+from wtxtgit.remotes.payload.remote_packs import HOLDS_OTHER, OTHER_END, PackCheck
 from wtxtgit.store.folder import PACKS, PackFolder
 from wtxtgit.store.pack import ChunkEntry
-from wtxtgit.store.reading import ChunkReading, DecodedBases
+from wtxtgit.store.reading import flaws
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import NewPack
 
@@ -57,9 +57,10 @@ class IncomingPacks:
     def begun(self, name: str) -> int:
         """Return how many bytes of a pack are here, from its beginning."""
         try:
-            return (self._folder / PACKS / f"{name}{_BEGUN}").stat().st_size
+            status = (self._folder / PACKS / f"{name}{_BEGUN}").lstat()
         except OSError:
             return 0
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def receive(
         self, name: str, size: int, end: bytes, content: Iterator[Buffer], progress: Progress | None
@@ -111,9 +112,10 @@ class IncomingPacks:
             if why is not None:
                 made.drop()
                 return why
+            os.fsync(made.descriptor)
+            # Last: after a kill, one that can only be read could not be taken up.
             mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
             os.fchmod(made.descriptor, (mode | self._own.shared) & _READ_ONLY)
-            os.fsync(made.descriptor)
             made.put(f"{name}.pack")
         return None
 
@@ -158,9 +160,10 @@ class IncomingPacks:
         # While adding, what they are decoded from is not removed.
         with self._own.adding():
             while bad := self._bad(unproved := self._without_bases()):
-                # Other packs may have been decoded from one of these.
-                for name, why in bad.items():
-                    refused[name] = why
+                # Others may only be decoded from one of these, and intact with another copy of it.
+                to_blame = [name for name, (_, is_own) in bad.items() if is_own]
+                for name in to_blame or bad:
+                    refused[name] = bad[name][0]
                     self._drop(name)
                 self.packs = self._looked()
             self._move(unproved, received)
@@ -202,28 +205,28 @@ class IncomingPacks:
             for pack, entry in self.packs.copies(base)
         )
 
-    def _bad(self, unproved: dict[str, set[bytes]]) -> dict[str, str]:
+    def _bad(self, unproved: dict[str, set[bytes]]) -> dict[str, tuple[str, bool]]:
+        """Return what is wrong with packs, and whether it is their own fault."""
         names = sorted(self.packs.names)
         tasks = [partial(self._why_bad, name, unproved.get(name, ())) for name in names]
         nbytes = sum(self.packs.names.values())
         with Workers(tasks, worthwhile(None, nbytes, len(tasks) or 1)) as reasons:
             return {name: why for name, why in zip(names, reasons, strict=True) if why}
 
-    def _why_bad(self, name: str, unproved: Collection[bytes]) -> str | None:
+    def _why_bad(self, name: str, unproved: Collection[bytes]) -> tuple[str, bool] | None:
         try:
             pack = self.packs.opened(name)
         except FileNotFoundError:
             return None
         if pack is None:
-            return self.packs.damaged[name]
-        held = DecodedBases()
-        for entry in map(pack.index.entry, pack.index.in_order()):
-            if entry.name in unproved:
-                continue
-            why = ChunkReading((self.packs, self._own), held).why_damaged(pack, entry)
-            if why is not None:
-                return f"holds chunk {entry.name.hex()}, which {why}"
-        return None
+            return self.packs.damaged[name], True
+        found: tuple[str, bool] | None = None
+        for entry, why, is_own in flaws(pack, (self.packs, self._own), unproved):
+            if found is None or is_own:
+                found = HOLDS_OTHER.format(entry.name.hex(), why), is_own
+            if is_own:
+                break
+        return found
 
     def _move(self, unproved: dict[str, set[bytes]], received: Collection[str]) -> None:
         with failures(self._own.packs, missing=EnvironmentFailure):

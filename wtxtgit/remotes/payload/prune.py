@@ -7,7 +7,7 @@ proposes a change could name one that claims to have everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from wtxtgit.errors import EnvironmentFailure
@@ -18,8 +18,9 @@ from wtxtgit.remotes.payload.detached_texts import chunks_of
 from wtxtgit.remotes.payload.git_packs import forget_fetched
 from wtxtgit.remotes.payload.incoming import forget_begun
 from wtxtgit.remotes.payload.remote import place_of
-from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload.remote_packs import RemotePacks, UsableChunks
 from wtxtgit.report.store import StorePruned
+from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import MAX_DEPTH
 from wtxtgit.store.place import is_own, store_of
 from wtxtgit.store.prune import prune_store
@@ -108,7 +109,8 @@ def prune_payload(
         if url is not None:
             packs = RemotePacks(place_of(repo, url), store.folder)
             remote = packs.place.label
-            there = proved(packs, rest, progress, verify=what.verify)
+            folders = (store.own, *store.borrowed)
+            there = proved(packs, rest, progress, verify=folders if what.verify else None)
         expire = what.expire if reached.is_whole else None
         for chunk in rest - there:
             if chunk in needed:
@@ -129,52 +131,24 @@ def proved(
     chunks: Iterable[bytes],
     progress: Progress | None = None,
     *,
-    verify: bool = False,
+    verify: Sequence[PackFolder] | None = None,
 ) -> set[bytes]:
     """Return those chunks that a remote has, with everything that they are decoded from there.
 
     A pack counts if it is there with its end, which is read now, and has the size that the end
     states, as far as the remote tells. With `verify` it is read, and has to match the SHA-256 in
-    its name.
+    its name; of its chunks those count that match theirs, decoded with bases in these folders.
     """
     wanted = list(chunks)
     remote.reread()
     remote.find_lost()
-    trusted = set(remote.packs)
+    damaged: set[str] = set()
     checked: set[str] = set()
     while True:
-        having = _Having(remote, trusted)
-        found = {chunk for chunk in wanted if having.has(chunk, MAX_DEPTH)}
-        unchecked = having.used - checked
-        if not verify or not unchecked:
+        usable = UsableChunks(remote, damaged)
+        found = {chunk for chunk in wanted if usable.has(chunk, MAX_DEPTH)}
+        unchecked = usable.used - checked
+        if verify is None or not unchecked:
             return found
-        trusted -= remote.damage(sorted(unchecked), progress).keys()
+        damaged |= remote.damage(sorted(unchecked), verify, progress).keys()
         checked |= unchecked
-
-
-class _Having:
-    """What a remote has by the ends of `trusted` packs; `used` are the packs that were relied
-    on.
-    """
-
-    def __init__(self, remote: RemotePacks, trusted: Set[str]) -> None:
-        self._remote = remote
-        self._trusted = trusted
-        self._known: dict[tuple[bytes, int], bool] = {}
-        self.used: set[str] = set()
-
-    def has(self, chunk: bytes, most_depth: int) -> bool:
-        """Tell whether a chunk is there, decoded through at most so many others."""
-        asked = chunk, most_depth
-        if asked not in self._known:
-            self._known[asked] = any(
-                self._is_usable(pack, entry.bases, entry.depth - 1)
-                for pack, entry in self._remote.copies(chunk, most_depth)
-            )
-        return self._known[asked]
-
-    def _is_usable(self, pack: str, bases: Iterable[bytes], most_depth: int) -> bool:
-        if pack not in self._trusted or not all(self.has(base, most_depth) for base in bases):
-            return False
-        self.used.add(pack)
-        return True

@@ -69,7 +69,8 @@ def push_payload(
                 remote = RemotePacks(place, store.folder)
                 # Lost packs are no reason to leave anything out.
                 remote.find_lost()
-                damaged = remote.find_damaged(progress) if check else {}
+                folders = (store.own, *store.borrowed)
+                damaged = remote.find_damaged(folders, progress) if check else {}
                 sender = _Sender(store, remote, folder, texts, progress, damaged, dry_run=dry_run)
                 until.callback(sender.close)
             if missing := sender.send(text):
@@ -120,8 +121,12 @@ class _PackChoice:
         """
         if self._depths.get(name, MAX_DEPTH + 1) <= most_depth:
             return True
-        if self._remote.copies(name, most_depth):
-            return True
+        for _, entry in self._remote.copies(name, most_depth):
+            # A pack with a base may be lost or damaged there.
+            if all(self.take(base, entry.depth - 1) for base in entry.bases):
+                if entry.bases:
+                    self._depths[name] = entry.depth
+                return True
         for folder in self._folders:
             for pack, entry in folder.copies(name):
                 if entry.depth > most_depth or not self._is_whole(folder, pack, entry):

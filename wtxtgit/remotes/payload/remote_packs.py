@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, FormatError, InputError, WtxtgitError
 from wtxtgit.io.files import failures, opened_regular, read_view
 from wtxtgit.io.progress import Progress, expect, finish_file
-from wtxtgit.io.temporary import new_file, opened_folder
+from wtxtgit.io.temporary import new_file, new_folder, opened_folder
 from wtxtgit.io.view import Buffer, mapped, write_all
 from wtxtgit.remotes.payload.place import PackPlace
-from wtxtgit.store.folder import table_of, together
+from wtxtgit.store.folder import PackFolder, table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
+from wtxtgit.store.reading import flaws
 
 _FOLDER = "remotes"
 _NOT_GIVEN = "could not be fetched"
 _MODE = 0o644
 OTHER_END = "has an index other than the remote's"
+HOLDS_OTHER = "holds chunk {}, which {}"
 _INDEXES_HELD = 64
 """Indexes that are cached: one of a 64 MiB pack has 0.1 MB; adjacent chunks are in few packs."""
 
@@ -61,6 +63,8 @@ class PackCheck:
 class RemotePacks:
     """The packs of a place: `sizes` in bytes, and `damaged`, what is wrong with unusable ones.
 
+    `unproved` are chunks of packs that `damage` read, which it could not decode.
+
     Raises as the place does.
     """
 
@@ -71,6 +75,8 @@ class RemotePacks:
         self._folder = store / _FOLDER / kept
         self.sizes: dict[str, int] = {}
         self.damaged: dict[str, str] = {}
+        # Chunks of packs that were read, whose bases were not here.
+        self.unproved: dict[str, set[bytes]] = {}
         # Ends that could not be cached on disk.
         self._ends: dict[str, bytes] = {}
         self._indexes: OrderedDict[str, ChunkIndex] = OrderedDict()
@@ -133,39 +139,79 @@ class RemotePacks:
         if lost:
             self._table = self._table.without(lost)
 
-    def find_damaged(self, progress: Progress | None = None) -> dict[str, str]:
+    def find_damaged(
+        self, folders: Sequence[PackFolder], progress: Progress | None = None
+    ) -> dict[str, str]:
         """Read all packs of the place, and ignore damaged ones: see `damage`."""
-        damaged = self.damage(self.sizes, progress)
+        damaged = self.damage(self.sizes, folders, progress)
         self._table = self._table.without(damaged)
         for name in damaged:
             self.forget(name)
         return {**self.damaged, **damaged}
 
-    def damage(self, names: Iterable[str], progress: Progress | None = None) -> dict[str, str]:
+    def damage(
+        self,
+        names: Iterable[str],
+        folders: Sequence[PackFolder],
+        progress: Progress | None = None,
+    ) -> dict[str, str]:
         """Read packs completely; returns what is wrong with those that do not match their names or
-        their ends.
+        their ends, or that hold chunks which don't match theirs.
 
-        `progress` gets counts of bytes received.
+        What chunks are decoded from is looked for in the pack, and in `folders` here. `progress`
+        gets counts of bytes received. Raises EnvironmentFailure if packs can't be written here.
         """
         asked = [*names]
         self.reread(asked)
         sizes = {name: self.sizes[name] for name in asked if name in self.sizes}
-        wrong = dict.fromkeys(asked, _NOT_GIVEN)
+        wrong: dict[str, str] = dict.fromkeys(asked, _NOT_GIVEN)
         expect(progress, sum(sizes.values()), len(sizes))
         for name, content in self.place.contents(sizes):
-            check = PackCheck(name, self.end(name))
+            why = self._why_damaged(name, content, folders, progress)
+            finish_file(progress)
+            if why is None:
+                del wrong[name]
+            else:
+                wrong[name] = why
+        return wrong
+
+    def _why_damaged(
+        self,
+        name: str,
+        content: Iterator[Buffer],
+        folders: Sequence[PackFolder],
+        progress: Progress | None,
+    ) -> str | None:
+        check = PackCheck(name, self.end(name))
+
+        def checked() -> Iterator[Buffer]:
+            left = self.sizes[name]
             for block in content:
                 check.add(block)
+                left -= len(block)
+                if left >= 0:
+                    yield block
                 if progress is not None:
                     progress(len(block))
-            finish_file(progress)
+
+        with failures(self._store, missing=EnvironmentFailure), new_folder(self._store) as folder:
+            alone = PackFolder(folder, is_own=False)
+            alone.make()
+            with alone.path(name).open("xb", buffering=0) as written:
+                write_all(written.fileno(), checked())
             if not check.has_name:
-                wrong[name] = "does not match its SHA-256"
-            elif not check.has_end:
-                wrong[name] = OTHER_END
-            else:
-                del wrong[name]
-        return wrong
+                return "does not match its SHA-256"
+            if not check.has_end:
+                return OTHER_END
+            pack = alone.opened(name)
+            if pack is None:
+                return alone.damaged[name]
+            # Whoever may write there can give any content its right name.
+            for entry, why, is_own in flaws(pack, (alone, *folders)):
+                if is_own:
+                    return HOLDS_OTHER.format(entry.name.hex(), why)
+                self.unproved.setdefault(name, set()).add(entry.name)
+        return None
 
     def copies(self, chunk: bytes, most_depth: int = MAX_DEPTH) -> list[tuple[str, ChunkEntry]]:
         """Return the packs that claim to have a chunk, decoded through at most `most_depth`
@@ -276,3 +322,44 @@ class RemotePacks:
                 write_all(f.descriptor, (end,))
                 f.put(f"{name}.index")
             del self._ends[name]
+
+
+class UsableChunks:
+    """Which chunks a remote has with everything that they are decoded from.
+
+    Packs that are `refused` do not count, but chunks do that are `here`, decoded through at most so
+    many others. `used` are the packs that were relied on.
+    """
+
+    def __init__(
+        self,
+        remote: RemotePacks,
+        refused: Container[str] = (),
+        here: Callable[[bytes, int], bool] = lambda *_: False,
+    ) -> None:
+        self._remote = remote
+        self._refused = refused
+        self._here = here
+        self._known: dict[tuple[bytes, int], bool] = {}
+        self.used: set[str] = set()
+
+    def has(self, chunk: bytes, most_depth: int) -> bool:
+        """Tell whether a chunk is there, decoded through at most so many others."""
+        asked = chunk, most_depth
+        if asked not in self._known:
+            self._known[asked] = bool(self.copies(chunk, most_depth))
+        return self._known[asked]
+
+    def copies(self, chunk: bytes, most_depth: int) -> list[tuple[str, ChunkEntry]]:
+        """Return the usable ones of a chunk's copies: see `RemotePacks.copies`."""
+        found = self._remote.copies(chunk, most_depth)
+        return [copy for copy in found if self._is_usable(*copy)]
+
+    def _is_usable(self, pack: str, entry: ChunkEntry) -> bool:
+        if pack in self._refused or entry.name in self._remote.unproved.get(pack, ()):
+            return False
+        most = entry.depth - 1
+        if not all(self._here(base, most) or self.has(base, most) for base in entry.bases):
+            return False
+        self.used.add(pack)
+        return True

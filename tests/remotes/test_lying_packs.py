@@ -1,0 +1,138 @@
+"""Packs whose names and indexes are right, and whose chunks are not what they say they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.remotes.places import holds, text
+from tests.remotes.test_payload import fetched, place, pushed
+from tests.store.chunks import added, named, trained, weights
+from wtxtgit.remotes.payload.place import OutgoingPack
+from wtxtgit.remotes.payload.prune import proved
+from wtxtgit.remotes.payload.push import push_payload
+from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.store.encoding import Encoded
+from wtxtgit.store.folder import PackFolder
+from wtxtgit.store.pack import STORED, ChunkPack
+from wtxtgit.store.store import Store
+from wtxtgit.store.writer import NewPack
+
+OLD = weights(2)
+NEW = trained(OLD)
+OTHERS = weights(1, seed=9)
+
+
+def send(remote: Path, folder: PackFolder, packs: Iterable[str]) -> None:
+    place(remote).put([OutgoingPack.of(ChunkPack(folder.path(name))) for name in packs])
+
+
+def lie(folder: Path, remote: Path, chunks: Iterable[bytes]) -> str:
+    """Send a pack of zeros in place of chunks; gives its name."""
+    own = PackFolder(folder)
+    own.make()
+    made = NewPack(own)
+    for chunk in chunks:
+        size = len(chunk)
+        made.add(named(chunk), Encoded((bytes(size),), STORED, 1, size), size, (), 0)
+    name = made.finish()
+    made.close()
+    send(remote, own, [name])
+    return name
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Store:
+    """A store with two versions, the later one as what it differs by."""
+    added(Store(tmp_path / "own"), OLD)
+    added(Store(tmp_path / "own"), NEW, before=OLD)
+    return Store(tmp_path / "own")
+
+
+@pytest.fixture
+def later(own: Store) -> str:
+    """The pack of the later version."""
+    (found,) = (name for name, pack in own.own.usable(own.own.names) if pack.index.base_count)
+    return found
+
+
+@pytest.fixture
+def remote(tmp_path: Path, own: Store, later: str) -> Path:
+    """A folder with the later version, and with a lie in place of what it is decoded from."""
+    folder = tmp_path / "remote"
+    send(folder, own.own, [later])
+    return folder
+
+
+def test_what_is_decoded_from_it_is_not_to_blame(
+    tmp_path: Path, own: Store, later: str, remote: Path
+) -> None:
+    liar = lie(tmp_path / "lie", remote, OLD)
+    done = fetched(tmp_path / "first", remote, text(NEW))
+    assert ([pack.pack for pack in done.refused], bool(done.lacking)) == ([liar], True)
+    # The chunks that it claims to have are elsewhere too, whichever pack comes first.
+    for seed in range(8):
+        again = tmp_path / f"other {seed}"
+        added(Store(again), [*OLD, *weights(1, seed + 100)])
+        folder = Store(again).own
+        send(remote, folder, folder.names)
+        done = fetched(tmp_path / f"got {seed}", remote, text(NEW))
+        assert not done.lacking
+        assert {pack.pack for pack in done.refused} <= {liar}
+        assert holds(tmp_path / f"got {seed}", NEW)
+
+
+def test_a_push_that_checks_finds_it(tmp_path: Path, own: Store, remote: Path) -> None:
+    liar = lie(tmp_path / "lie", remote, OLD)
+    done = push_payload(own, place(remote), [text(NEW)], check=True)
+    assert [(pack.pack, pack.why.split(",")[0][:11]) for pack in done.damaged] == [
+        (liar, "holds chunk")
+    ]
+    assert not (remote / f"{liar}.pack").exists()
+    # What is decoded from these chunks stays where it is.
+    assert done.chunks == len(OLD)
+    assert not push_payload(own, place(remote), [text(NEW)], check=True).damaged
+    assert not fetched(tmp_path / "other", remote, text(NEW)).lacking
+    assert holds(tmp_path / "other", NEW)
+
+
+def test_what_others_are_decoded_from_is_lost_there(
+    tmp_path: Path, own: Store, remote: Path
+) -> None:
+    assert fetched(tmp_path / "first", remote, text(NEW)).lacking
+    done = pushed(own.folder, remote, text(NEW))
+    assert (done.chunks, done.lacking) == (len(OLD), ())
+    assert not fetched(tmp_path / "other", remote, text(NEW)).lacking
+
+
+def test_of_two_copies_the_one_that_can_be_decoded_comes(tmp_path: Path, remote: Path) -> None:
+    elsewhere = Store(tmp_path / "elsewhere")
+    other = trained(OLD, seed=7)
+    added(elsewhere, other)
+    added(Store(elsewhere.folder), NEW, before=other)
+    send(remote, Store(elsewhere.folder).own, Store(elsewhere.folder).own.names)
+    done = fetched(tmp_path / "other", remote, text(NEW))
+    assert (done.lacking, done.refused) == ((), ())
+    assert holds(tmp_path / "other", NEW)
+
+
+@pytest.mark.parametrize("chunks", [OLD, NEW, [*OLD, *NEW]], ids=["bases", "chunks", "both"])
+def test_nothing_is_dropped_here_because_of_it(
+    tmp_path: Path, own: Store, later: str, chunks: list[bytes]
+) -> None:
+    remote = tmp_path / "remote"
+    lie(tmp_path / "lie", remote, chunks)
+    names = [*map(named, OLD), *map(named, NEW)]
+    assert proved(RemotePacks(place(remote), own.folder), names, verify=[own.own]) == set()
+    # Of true packs, chunks count that can be decoded with what is here.
+    send(remote, own.own, [later])
+    lacking = tmp_path / "lacking"
+    added(Store(lacking), OTHERS)
+    for folder in (own, Store(lacking)):
+        found = proved(RemotePacks(place(remote), folder.folder), names, verify=[folder.own])
+        assert found == set()
+    send(remote, own.own, own.own.names)
+    found = proved(RemotePacks(place(remote), own.folder), names, verify=[own.own])
+    assert found == set(names)
