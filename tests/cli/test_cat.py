@@ -132,7 +132,7 @@ def test_the_file_itself_is_not_replaced_by_a_part_of_it(name: str, wtxtgit: Com
     done = wtxtgit("cat", "m.safetensors", name, "-o", "./m.safetensors")
     assert (done.code, done.complaint()) == (
         2,
-        "m.safetensors: -o would replace the file that is read",
+        "m.safetensors: the output would replace the file that is read",
     )
     assert path.read_bytes() == before
 

@@ -254,6 +254,36 @@ def test_an_output_that_is_there_is_replaced_only_when_all_is_well(
     assert np.load(out)["step"].shape == (5,)
 
 
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("ending", [".pt", ".checkpoint", ".npy"])
+def test_the_source_is_not_replaced_by_less_than_it_has(
+    ending: str, link: bool, model: str, wtxtgit: Command
+) -> None:
+    made = wtxtgit.folder / f"own{ending}"
+    if ending == ".pt":
+        torch = pytest.importorskip("torch")
+        torch.save({"w": torch.ones(3), "epoch": 7}, made)
+    elif ending == ".checkpoint":
+        assert wtxtgit("convert", model, made.name, "--inline-data").code == 0
+    else:
+        safetensors.numpy.save_file({"w": WEIGHTS["step"]}, made)
+    before = made.read_bytes()
+    out = made
+    if link:
+        out = made.with_name(f"link{ending}")
+        out.symlink_to(made)
+    done = wtxtgit("convert", made.name, out.name)
+    said = f"{made.name}: the output would replace the file that is read"
+    assert (done.code, done.complaint()) == (2, said)
+    assert made.read_bytes() == before
+
+
+def test_the_source_may_be_replaced_by_as_much(model: str, wtxtgit: Command) -> None:
+    before = values(wtxtgit, model)
+    assert wtxtgit("convert", model, model).code == 0
+    assert values(wtxtgit, model) == before
+
+
 def test_in_words(model: str, wtxtgit: Command) -> None:
     done = wtxtgit("convert", model, "out.npz")
     lines = done.out.decode().splitlines()

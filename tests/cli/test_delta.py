@@ -59,7 +59,10 @@ def test_it_replaces_neither_side(out: str, wtxtgit: Command) -> None:
     """Only a delta would be left, to nothing or of nothing."""
     write(wtxtgit, a=fixture(V1), b=fixture(V2))
     done = wtxtgit("delta", "make", "a", "b", "-o", out)
-    assert (done.code, done.complaint()) == (2, f"{out}: -o would replace the file that is read")
+    assert (done.code, done.complaint()) == (
+        2,
+        f"{out}: the output would replace the file that is read",
+    )
     assert (wtxtgit.folder / "a").read_bytes() == fixture(V1)
     assert (wtxtgit.folder / "b").read_bytes() == fixture(V2)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wtxtgit.checkpoint import packed
 from wtxtgit.checkpoint.members import members
-from wtxtgit.checkpoint.open import open_target, refuse_text, shown_name
+from wtxtgit.checkpoint.open import open_target, refuse_loss, refuse_text, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.containers.registry import by_name
@@ -263,6 +263,10 @@ def convert(
         dropped = [what for what in dropped if what not in description.untold]
     else:
         dropped += without
+    if set_writer is None:
+        dropped[:0] = _left_out(target, [source.name for source in sources], inline_data)
+    if dropped or unfit:
+        refuse_loss(out, source)
     # Read, written, and read again.
     has_bytes = inline_data or not target.lists_only
     expect(progress, (1 + 2 * has_bytes) * sum(source.nbytes for source in sources))
@@ -275,7 +279,7 @@ def convert(
         ]
         files = write_set(out, set_writer, sources, values, max_shard, options, asked, progress)
     else:
-        dropped[:0] = write_file(
+        write_file(
             out,
             sources,
             values,
@@ -357,7 +361,6 @@ def write_file(
     UsageError, InputError and CheckError as `convert` does.
     """
     target, writer = target_of(out)
-    dropped = []
     build: Callable[..., Iterator[Buffer]] = writer.build_model
     extra = {**(asked or {}), **({"inline_data": True} if inline_data else {})}
     if target.wraps_tensors:
@@ -368,15 +371,21 @@ def write_file(
     # After the writer has accepted them: this takes as long as reading all.
     wanted = digests(sources, progress)
     has_bytes = inline_data or not target.lists_only
-    if not has_bytes:
-        dropped.append(f"bytes of all {len(sources)} tensors: --inline-data includes them")
-    # Such a format, npy, holds one array without a name.
-    if target.sole_name is not None and target.sole_name not in wanted:
-        dropped += [f"name {quoted(key)}" for key in wanted]
+    left_out = _left_out(target, list(wanted), inline_data)
+    if target.sole_name is not None:
         (digest,) = wanted.values()
         wanted = {target.sole_name: digest}
     _write(out, with_progress(pieces, progress), wanted if has_bytes else None, options, progress)
-    return dropped
+    return left_out
+
+
+def _left_out(target: Format, names: Sequence[str], inline_data: bool) -> list[str]:
+    """Return messages about what a single file of a format lacks of tensors with these names."""
+    if target.lists_only and not inline_data:
+        return [f"bytes of all {len(names)} tensors: --inline-data includes them"]
+    # Such a format, npy, holds one array without a name.
+    has_none = target.sole_name is not None and target.sole_name not in names
+    return [f"name {quoted(name)}" for name in names] if has_none else []
 
 
 def _read(

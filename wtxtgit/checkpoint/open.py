@@ -433,7 +433,9 @@ def refuse_loss(out: Path, *sources: str) -> None:
     """Raise UsageError if one of the files that are read would be replaced by less than it is."""
     for source in sources:
         if _is_at(out, source):
-            raise UsageError(f"{shown_name(source)}: -o would replace the file that is read")
+            raise UsageError(
+                f"{shown_name(source)}: the output would replace the file that is read"
+            )
 
 
 def _is_at(out: Path, source: str) -> bool:
