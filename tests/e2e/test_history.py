@@ -16,6 +16,7 @@ from tests.kit import Repo, text_of
 from tests.review.repos import file, put, started, weights
 from wtxtgit.cli.history import sparkline
 from wtxtgit.git.repository import Repository
+from wtxtgit.report.figures import size
 from wtxtgit.review import history
 from wtxtgit.review.history import HistoryRequest, life
 from wtxtgit.store.place import store_of
@@ -192,6 +193,44 @@ def test_generations_are_told_with_their_signers(chain: Sealed, tmp_path: Path) 
     said = chain.call("history", "moved.safetensors", "-n", "2").out
     assert "moved.safetensors: 2 versions" in said
     assert "alice@example.com" in said
+
+
+def test_a_version_that_was_moved_keeps_its_generation(chain: Sealed) -> None:
+    """A move that is sealed is a generation of its own, and not a version."""
+    chain.generation(2.0)
+    chain.git("mv", MODEL, "moved.safetensors")
+    chain.git("mv", f"{MODEL}.wsum", "moved.safetensors.wsum")
+    chain.seal("moved.safetensors")
+    chain.commit("moved")
+    logged = chain.call("log", "moved.safetensors", "--json").report["generations"]
+    assert [one["gen"] for one in logged] == [3, 2, 1]
+    versions = chain.call("history", "moved.safetensors", "--json").report["versions"]
+    assert [(one["gen"], one["commit"]) for one in versions] == [
+        (one["gen"], one["commit"]) for one in logged[:0:-1]
+    ]
+
+
+def test_a_version_that_is_sealed_later_has_that_generation(chain: Sealed) -> None:
+    chain.put(2.0)
+    chain.commit("not sealed")
+    chain.seal()
+    chain.commit("sealed")
+    versions = chain.call("history", MODEL, "--json").report["versions"]
+    assert [one["gen"] for one in versions] == [1, 2]
+
+
+def test_sizes_are_those_of_the_file(repo: Repo) -> None:
+    """The blob, a text, is a third larger."""
+    started(repo, weights(layers=2))
+    (one,) = told(repo)["versions"]
+    assert one["size"] > one["file_size"]
+    title, row = repo.wtxtgit("history", MODEL).stdout.decode().splitlines()[2:4]
+    assert "file size" in title
+    assert size(one["file_size"]) in row
+    assert size(one["size"]) not in row
+    page = repo.wtxtgit("history", MODEL, "--html", "-").stdout.decode()
+    assert f">{size(one['file_size'])}<" in page
+    assert size(one["size"]) not in page
 
 
 def test_what_is_not_there(repo: Repo) -> None:

@@ -237,8 +237,8 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
         )
         for generation in generations
     ]
-    columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
-    print_table(columns, rows, right=("gen", "size"), split=4)
+    columns = ("gen", "time", "build", "signers", "hash", "commit", "blob size", "verdict")
+    print_table(columns, rows, right=("gen", "blob size"), split=4)
 
 
 def _reading() -> AbstractContextManager[Progress | None]:
@@ -257,7 +257,8 @@ def _print_commits(commits: Sequence[LogCommit]) -> None:
         )
         for one in commits
     ]
-    print_table(("commit", "date", "author", "size", "subject"), rows, right=("size",))
+    columns = ("commit", "date", "author", "blob size", "subject")
+    print_table(columns, rows, right=("blob size",))
 
 
 def _blob_size(generation: LogEntry) -> str:

@@ -99,13 +99,15 @@ def _print(report: History, *, by_tensor: bool) -> None:
     print_line(f"{os.fsdecode(report.path)}: {counted(len(report.versions), 'version')}")
     print_line()
     rows = [_row(one) for one in reversed(report.versions)]
-    columns = ("commit", "date", "author", "gen", "signers", "size", "tensors", "relative", "note")
+    columns = (
+        "commit", "date", "author", "gen", "signers", "file size", "tensors", "relative", "note"
+    )  # fmt: skip
     # A column in which nothing stands is left out.
     shown = [n for n in range(len(columns)) if n < 3 or any(row[n] for row in rows)]
     print_table(
         [columns[n] for n in shown],
         [[row[n] for n in shown] for row in rows],
-        right=("gen", "size", "relative"),
+        right=("gen", "file size", "relative"),
         split=3,
     )
     series = report.tensors if by_tensor else report.layers
@@ -130,7 +132,7 @@ def _row(one: PastVersion) -> tuple[str, ...]:
         clipped(one.author, MAX_NAME),
         "" if one.gen is None else str(one.gen),
         "" if one.gen is None else ", ".join(one.signers or ()) or "none",
-        size(one.size),
+        "" if one.file_size is None else size(one.file_size),
         _tensors(one),
         "" if one.relative_change is None else percent(one.relative_change),
         "; ".join(word for word in (verdict, one.reason) if word),

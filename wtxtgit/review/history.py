@@ -69,7 +69,7 @@ class HistoryRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A commit that gave the checkpoint another blob, and the last record that came with it."""
+    """A commit that gave the checkpoint another blob, and the first record that sealed it."""
 
     commit: Commit
     entry: TreeEntry
@@ -177,8 +177,11 @@ def _contents(
                 found.append(_Content(commit, entries[place]))
             ledger = entries.get(place + LEDGER_SUFFIX)
             gen = None if ledger is None else last_gen(ledger.path, ledger.oid)
-            if gen not in known:
-                known.add(gen)
+            if gen in known:
+                continue
+            known.add(gen)
+            # A move seals the same content again: the version keeps the generation that brought it.
+            if found[-1].gen is None:
                 found[-1] = replace(found[-1], gen=gen)
     yield from found
 

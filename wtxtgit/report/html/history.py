@@ -138,7 +138,7 @@ def _version(one: PastVersion) -> Shown:
         "subject": clipped(one.subject, MOST_NAME),
         "seal": seal,
         "signers": ", ".join(signers.lines) + (f" and {signers.more} more" if signers.more else ""),
-        "size": size(one.size),
+        "size": NONE if one.file_size is None else size(one.file_size),
         "tensors": _changed(one),
         "relative": NONE if one.relative_change is None else percent(one.relative_change),
         "note": clipped("; ".join(words), MOST_TEXT),
