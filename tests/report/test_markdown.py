@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 
@@ -66,10 +67,25 @@ def test_what_holds() -> None:
 
 def test_totals() -> None:
     assert totals(HOLDS) == (
-        "12 commits judged (not the 1 commit up to the trust root), 3 artifacts, "
+        "12 commits judged (1 older commit covered by the trust root), 3 artifacts, "
         "20 generations, 0 errors, 0 warnings"
     )
     assert totals(HOSTILE).endswith("15 errors, 1 warning")
+
+
+@pytest.mark.parametrize(
+    ("commits", "unjudged", "words"),
+    [
+        (2, 0, "2 commits judged"),
+        (1, 1, "1 commit judged (1 older commit covered by the trust root)"),
+        (2, 3, "2 commits judged (3 older commits covered by the trust root)"),
+        (0, 1, "nothing to judge (1 commit covered by the trust root)"),
+        (0, 3, "nothing to judge (3 commits covered by the trust root)"),
+    ],
+)
+def test_which_commits_are_judged(commits: int, unjudged: int, words: str) -> None:
+    said = totals(replace(HOLDS, commits=commits, unjudged=unjudged))
+    assert said.startswith(f"{words}, 3 artifacts, ")
 
 
 def test_what_is_hostile_stays_text() -> None:

@@ -242,9 +242,10 @@ class AuditReport(WithFindings, JsonObject):
 
 def totals(report: AuditReport) -> str:
     """Return a sentence that says what was judged, and with what result."""
-    judged = f"{counted(report.commits, 'commit')} judged"
+    judged = f"{counted(report.commits, 'commit')} judged" if report.commits else "nothing to judge"
     if report.unjudged:
-        judged += f" (not the {counted(report.unjudged, 'commit')} up to the trust root)"
+        older = counted(report.unjudged, "older commit" if report.commits else "commit")
+        judged += f" ({older} covered by the trust root)"
     warnings = len(report.findings) - len(report.errors)
     return ", ".join(
         (
