@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import shutil
 import traceback
@@ -105,6 +106,43 @@ def test_arguments_that_do_not_fit(more: dict[str, Any], told: str) -> None:
             wtxtgit.convert("m.safetensors", of, **more)
         assert told in str(refused.value)
     assert not Path(of).exists()
+
+
+def that_take_threads() -> list[tuple[str, Any]]:
+    calls = [(name, getattr(wtxtgit, name)) for name in wtxtgit.__all__]
+    calls.append(("Snapshots", wtxtgit.stream.Snapshots))
+    return [
+        (name, call)
+        for name, call in calls
+        if callable(call) and "threads" in inspect.signature(call).parameters
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "call"), that_take_threads(), ids=[name for name, _ in that_take_threads()]
+)
+def test_threads_are_a_number(name: str, call: Any, folder: Path) -> None:
+    given: dict[str, tuple[Any, ...]] = {
+        "dump": (ARRAYS, "x.npz"),
+        "dumps": (ARRAYS,),
+        "loads": ((folder / "m.wtxt").read_bytes(),),
+        "cat": ("m.wtxt", "layers.0.bias"),
+        "diff": ("m.wtxt", "m.fold"),
+        "convert": ("m.wtxt", "x.npz"),
+        "encrypt": ("m.wtxt", "x.npz"),
+        "Snapshots": ("x.npz",),
+    }
+    for threads in ("x", "2", 0, -1, 1.5, True, 1000):
+        with pytest.raises(UsageError) as refused:
+            call(*given.get(name, ("m.wtxt",)), threads=threads)
+        assert str(refused.value) == f"threads must be a number from 1 to 999, not {threads!r}"
+        assert not Path("x.npz").exists()
+
+
+def test_all_functions_but_one_take_threads() -> None:
+    functions = {name for name in wtxtgit.__all__ if name[0].islower()}
+    assert functions - {name for name, _ in that_take_threads()} == {"salvage"}
 
 
 @pytest.mark.usefixtures("folder")

@@ -15,6 +15,7 @@ from wtxtgit.checkpoint.encrypt import (
 )
 from wtxtgit.checkpoint.encrypted import read_identities
 from wtxtgit.errors import UsageError
+from wtxtgit.io.workers import check_threads
 from wtxtgit.model.named_arrays import with_hints
 from wtxtgit.trust.age import identities as age_identities
 from wtxtgit.trust.age.identities import AgeIdentity, Passphrase
@@ -42,6 +43,7 @@ def encrypt(
     Raises UsageError if there is no recipient, KeyFileError for an invalid recipient, AgeError for
     a file that is already encrypted, and CheckError for a text that does not verify.
     """
+    check_threads(threads)
     if passphrase is None:
         whom = audience(tuple(recipients), ())
     elif tuple(recipients):
@@ -77,6 +79,7 @@ def decrypt(
     complete and verifies. Raises AgeError for a file that can't be decrypted, CheckError for a
     text that does not verify, and KeyFileError for an invalid identity.
     """
+    check_threads(threads)
     words = () if passphrase is None else (Passphrase(checked_passphrase(passphrase)),)
     written: list[bytes] = []
     decrypt_file(

@@ -38,6 +38,7 @@ from wtxtgit.errors import (
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
+from wtxtgit.io.workers import check_threads
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
 from wtxtgit.model.findings import total
 from wtxtgit.model.named_arrays import with_hints
@@ -116,6 +117,7 @@ def dump(
     Raises UsageError for arguments or arrays that do not fit, TextError for what a text can't
     hold, and InputError for what the chosen format can't hold.
     """
+    check_threads(threads)
     _refuse_url(path)
     _check_sizes(max_shard, ecc, page_size)
     target = registry.by_ending(Path(path).suffix)
@@ -155,6 +157,7 @@ def dumps(
     threads: int | None = None,
 ) -> bytes:
     """Return arrays as the bytes of a text; the arguments are those of `dump`."""
+    check_threads(threads)
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
     return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
@@ -191,6 +194,7 @@ def load(
     InputError for what is not a checkpoint (git-lfs pointers included), and EnvironmentFailure
     where git, the network or the disk fails.
     """
+    check_threads(threads)
     _check_keys(hmac_key, public_keys)
     name = resolved_path(path)
     data = read_checkpoint(name, threads=threads)
@@ -213,6 +217,7 @@ def loads(
     threads: int | None = None,
 ) -> Weights | Tensors:
     """Verify the content of one file and return its tensors; otherwise like `load`."""
+    check_threads(threads)
     _check_keys(hmac_key, public_keys)
     try:
         data = memoryview(content).cast("B")
@@ -241,6 +246,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
 
     Raises TextError if no array is left, and InputError and EnvironmentFailure as `load` does.
     """
+    check_threads(threads)
     name = resolved_path(path)
     data = read_checkpoint(name, threads=threads)
     indexed = None
@@ -278,6 +284,7 @@ def cat(
     from wtxtgit.checkpoint import cat as catting
     from wtxtgit.checkpoint import taridx
 
+    check_threads(threads)
     target = resolved_path(path)
     known = registry.detected(read_checkpoint(target, threads=threads))
     if known is not None and known.tar_index is not None:
@@ -315,6 +322,7 @@ def finalize(
     and UsageError if a file that is not a WSUM has the WSUM's name. Spec: `docs/spec/wtxt.md`,
     "Pending and WSUM".
     """
+    check_threads(threads)
     return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
 
 
@@ -336,6 +344,7 @@ def verify(
     anything else; both have `ok`. A detached text with missing payload has a problem of kind
     "payload-missing". Raises InputError and EnvironmentFailure for what can't be read.
     """
+    check_threads(threads)
     _check_keys(hmac_key, public_keys)
     reading = ReadOptions(decryption_key=_key(decryption_key))
     name = resolved_path(path)
@@ -368,6 +377,7 @@ def diff(
     """
     from wtxtgit.comparison.diff import diff as compared
 
+    check_threads(threads)
     options = ReadOptions(decryption_key=_key(decryption_key))
     return compared(resolved_path(before), resolved_path(after), options, threads=threads)
 
@@ -404,6 +414,7 @@ def convert(
     """
     from wtxtgit.checkpoint.convert import convert as converted
 
+    check_threads(threads)
     _refuse_url(out)
     _check_sizes(max_shard, ecc, page_size)
     options = ReadOptions(decryption_key=_key(decryption_key))

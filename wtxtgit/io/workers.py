@@ -17,6 +17,8 @@ from threading import Condition, Event, Lock, Thread, current_thread, main_threa
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from wtxtgit.errors import UsageError
+
 if TYPE_CHECKING:
     from blake3 import blake3
 
@@ -28,6 +30,7 @@ _SMALL_HASH = 1024 * 1024
 """With fewer bytes, BLAKE3 on one thread is as fast as on several."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
+_MOST_THREADS = 999
 # Address space required for each thread: its stack and what the C library reserves are 72 MiB.
 _THREAD_SPACE = 128 * 1024 * 1024
 # Results per thread that are made before the slowest follower has taken them.
@@ -56,6 +59,12 @@ def address_space() -> int:
         return sys.maxsize
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def check_threads(threads: object) -> None:
+    """Raise UsageError for what a program gives as a number of threads and is none; None is."""
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
+        raise UsageError(f"threads must be a number from 1 to {_MOST_THREADS}, not {threads!r}")
 
 
 def worthwhile(threads: int | None, work: int, tasks: int = 1) -> int:

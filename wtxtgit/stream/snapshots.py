@@ -28,6 +28,7 @@ from typing import Any, Literal, Self
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.io import clock
 from wtxtgit.io.files import shown
+from wtxtgit.io.workers import check_threads
 from wtxtgit.remotes.target import Target
 from wtxtgit.setup.keys import named_key
 from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, plan_buffer
@@ -130,6 +131,7 @@ class Snapshots:
     ) -> None:
         if keep < 1:
             raise UsageError(f"keep is {keep}, but must be at least 1")
+        check_threads(threads)
         if policy not in ("latest", "all"):
             raise UsageError(f'policy is "{policy}", but must be "latest" or "all"')
         for one in to:
