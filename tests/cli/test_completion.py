@@ -105,9 +105,42 @@ def test_generations_are_completed(model: Repo) -> None:
     model.wtxtgit("install", "--local")
     model.git("add", "--renormalize", ".")
     model.wtxtgit("seal", "--staged", "--key", "alice", "sub/a.safetensors")
-    names = ["sub/a.safetensors@latest", "sub/a.safetensors@gen:1"]
-    assert completed(model, "verify", "sub/a.safetensors@") == names
-    assert completed(model, "verify", "sub/a.safetensors@g") == names[1:]
+    model.wtxtgit("key", "new", "--name", "bob", "--no-passphrase")
+    model.wtxtgit("signers", "add", "bob@example.com", "bob")
+    at = "sub/a.safetensors@"
+    people = [f"{at}signed-by:{who}@example.com" for who in ("alice", "bob")]
+    names = [f"{at}latest", f"{at}gen:1", *people]
+    assert completed(model, "verify", at) == names
+    assert completed(model, "verify", f"{at}g") == names[1:2]
+    assert completed(model, "verify", f"{at}signed-by:b") == people[1:]
+    assert completed(model, "verify", f"{at}signed-by:bob@e") == people[1:]
+
+
+def test_signers_are_completed(model: Repo) -> None:
+    assert completed(model, "signers", "remove", "") == []
+    for name, who in (("one", "alice"), ("two", "alice"), ("three", "bob")):
+        model.wtxtgit("key", "new", "--name", name, "--no-passphrase")
+        model.wtxtgit("signers", "add", f"{who}@example.com", name)
+    people = ["alice@example.com", "bob@example.com"]
+    assert completed(model, "signers", "remove", "") == people
+    assert completed(model, "signers", "remove", "b") == people[1:]
+
+
+def test_patterns_of_this_folder_are_completed(model: Repo) -> None:
+    model.wtxtgit("track", "*.safetensors", "a.bin")
+    model.wtxtgit("track", "*.npz", cwd="sub")
+    assert completed(model, "untrack", "") == [r"\*.safetensors", "a.bin"]
+    assert completed(model, "untrack", "a") == ["a.bin"]
+    # The shell has files.
+    assert completed(model, "untrack", "sub/") == ["sub/"]
+    assert completed(model, "track", "sub/") == ["sub/"]
+
+
+def test_tensors_of_a_history_are_completed(model: Repo) -> None:
+    asked = ("history", "sub/a.safetensors", "--tensor")
+    assert completed(model, *asked, "lay") == ["layers.0.q"]
+    assert completed(model, *asked, "x") == []
+    assert completed(model, "history", "--tensor", "lay") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -204,6 +237,9 @@ def spoken(model: Repo) -> Repo:
     model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
     model.git("add", "-f", "odd")
     model.commit()
+    model.wtxtgit("track", "*.safetensors")
+    model.wtxtgit("signers", "add", "alice@example.com", "alice")
+    model.wtxtgit("seal", "--key", "alice", "sub/a.safetensors")
     return model
 
 
@@ -217,6 +253,9 @@ CASES = [
     ("seal --key=al", "--key=alice"),
     ("convert tool", "tools"),
     ("review main..to", "main..topic"),
+    ("verify sub/a.safetensors@signed-by:al", "sub/a.safetensors@signed-by:alice@example.com"),
+    ("history sub/a.safetensors --tensor=lay", "--tensor=layers.0.q"),
+    ("untrack ", "*.safetensors"),
 ]
 
 

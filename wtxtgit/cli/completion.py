@@ -260,7 +260,9 @@ def _generations(incomplete: str) -> Iterator[str]:
     from wtxtgit.model.ledger import LEDGER_SUFFIX
     from wtxtgit.text import ledger
 
-    path = incomplete.rpartition("@")[0]
+    path, of_signer, _ = incomplete.partition("@signed-by:")
+    if not of_signer:
+        path = incomplete.rpartition("@")[0]
     try:
         report = ledger.read(
             read_small(Path(path + LEDGER_SUFFIX.decode()), ledger.MAX_SIZE, "a ledger")
@@ -270,6 +272,44 @@ def _generations(incomplete: str) -> Iterator[str]:
     if report.ledger is not None:
         yield f"{path}@latest"
         yield from (f"{path}@gen:{one.meta.gen}" for one in reversed(report.ledger.records))
+        yield from (f"{path}@signed-by:{principal}" for principal in _principals())
+
+
+def _principals() -> list[str]:
+    """Who may sign, by the work tree; nobody outside of a repository."""
+    from wtxtgit.chain.signers import list_signers
+    from wtxtgit.git.repository import Repository
+
+    try:
+        listed = list_signers(Repository.discover()).signers
+    except WtxtgitError:
+        return []
+    return list(dict.fromkeys(one.principal for one in listed))
+
+
+def principals(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Who may sign."""
+    return plain(_principals(), incomplete)
+
+
+def patterns(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What is tracked in this folder; files if none of that goes on from what was typed."""
+    from wtxtgit.git.attributes import FILE_NAME
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup.track import list_patterns
+
+    try:
+        repo = Repository.discover()
+        here = repo.prefix + FILE_NAME.encode()
+        listed = [one for one in list_patterns(repo).patterns if one.file == here]
+    except WtxtgitError:
+        listed = []
+    found = plain((os.fsdecode(one.pattern) for one in listed), incomplete)
+    return found or [CompletionItem(incomplete, type="file")]
 
 
 def revisions(
@@ -298,7 +338,9 @@ def tensors(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The tensors of the checkpoint that was named before."""
-    target = context.params.get("target")
+    # Behind an option that lacks its value, click takes no word for an argument.
+    words = [context.params.get(name) for name in ("target", "path")] + context.args
+    target = next(filter(None, words), None)
     if not isinstance(target, str):
         return []
     from wtxtgit.checkpoint.contents import opened_lazily

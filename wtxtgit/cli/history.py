@@ -12,6 +12,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     Revision,
+    completed,
     discover,
     html_option,
     read_options,
@@ -43,6 +44,7 @@ _NOTHING = "\u00b7"
     "--tensor",
     "tensors",
     metavar="PATTERN",
+    shell_complete=completed("tensors"),
     help="Read only tensors whose names match, such as 'layers.0.*'.",
 )
 @click.option(

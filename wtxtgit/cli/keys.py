@@ -236,7 +236,9 @@ def add(principal: str, key: str, as_json: bool) -> None:
 
 
 @signers.command()
-@click.argument("signer", metavar="PRINCIPAL|FINGERPRINT|KEYID")
+@click.argument(
+    "signer", metavar="PRINCIPAL|FINGERPRINT|KEYID", shell_complete=completed("principals")
+)
 @_signers_json
 def remove(signer: str, as_json: bool) -> None:
     """Remove a principal with all of its keys, or one key.

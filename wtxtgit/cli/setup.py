@@ -9,7 +9,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
-from wtxtgit.cli.options import discover
+from wtxtgit.cli.options import completed, discover
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError, WtxtgitError
 
@@ -142,7 +142,7 @@ def _names(paths: tuple[bytes, ...]) -> str:
 
 
 @click.command()
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...", type=click.Path())
 @click.option(
     "--detached",
     is_flag=True,
@@ -230,7 +230,13 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@click.argument(
+    "patterns",
+    nargs=-1,
+    required=True,
+    metavar="PATTERN...",
+    shell_complete=completed("patterns"),
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """Stop tracking PATTERN in .gitattributes of this folder.
