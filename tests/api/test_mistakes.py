@@ -182,7 +182,10 @@ def test_values_that_are_no_arrays(out: str) -> None:
     wtxtgit.dump({"w": np.ma.array([1, 2])}, out)
 
 
-def test_what_lacks_its_payload_says_how_to_get_it(repo: Repo, tmp_path: Path) -> None:
+def test_what_lacks_its_payload_says_how_to_get_it(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repo.path)
     repo.wtxtgit("install")
     repo.wtxtgit("track", "--detached", "*.npz")
     wtxtgit.dump({"w": np.arange(100_000)}, repo.path / "m.npz")

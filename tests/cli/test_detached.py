@@ -216,8 +216,10 @@ class TestPython:
             assert (snapshot["b"][...] == NATIVE["b"]).all()
         assert api.verify(in_repo.folder / "n.wtxt").ok
 
-    def test_without_payload(self, in_repo: Command) -> None:
+    def test_without_payload(self, in_repo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         in_repo("detach", "n.wtxt")
+        # No repository is around the text, or the process, whose remote could have the data.
+        monkeypatch.chdir(in_repo.folder)
         shutil.rmtree(in_repo.folder / ".git")
         with pytest.raises(TextError, match="not available here"):
             api.load(in_repo.folder / "n.wtxt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 import pytest
 
@@ -108,9 +109,12 @@ def test_what_was_never_sealed_has_its_commits(chain: Sealed) -> None:
     assert [row["size"] for row in found["commits"]] == [
         len(text(3.0)), None, len(text(2.0)), len(text(1.0)),
     ]  # fmt: skip
-    told = chain.git("log", "-1", "--format=%an %aI %s").decode().strip()
+    author, seconds, subject = chain.git("log", "-1", "--format=%an%n%at%n%s").decode().splitlines()
     row = found["commits"][0]
-    assert f"{row['author']} {row['date']} {row['subject']}" == told
+    assert (row["author"], row["subject"]) == (author, subject)
+    # Git itself ends a time in UTC with Z, or with +00:00 before 2.46.
+    assert row["date"].endswith("+00:00")
+    assert datetime.fromisoformat(row["date"]).timestamp() == int(seconds)
     lines = chain.call("log", name).out.splitlines()
     assert lines[0] == "never sealed; the commits that changed it:"
     assert [line.split()[0] for line in lines[2:]] == [oid[:10] for oid in commits[::-1]]

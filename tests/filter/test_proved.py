@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import Repo, safetensors
-from tests.store.chunks import added, damage, lie, packs, trained, weights
+from tests.store.chunks import added, damage, lie, packs, touch, trained, weights
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.errors import TextError
 from wtxtgit.filter.clean import clean_keeping
@@ -47,8 +48,9 @@ def text(here: Repository) -> bytes:
 
 
 @pytest.fixture
-def proved(here: Repository, home: Path) -> ProvedTexts:
-    return ProvedTexts(lambda: ContentCache(here, facts_key()))
+def proved(here: Repository, home: Path) -> Iterator[ProvedTexts]:
+    with closing(ProvedTexts(lambda: ContentCache(here, facts_key()))) as texts:
+        yield texts
 
 
 @pytest.fixture(params=["given", "written"])
@@ -137,7 +139,7 @@ def test_chunks_of_packs_that_nobody_touched_are_not_read_twice(
     assert given() == once
     # What is looked at is when they were touched, and not what they hold.
     (pack,) = packs(store_of(here))
-    pack.touch()
+    touch(pack)
     assert (given(), given()) == (twice, once)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -150,13 +151,18 @@ def checking_out(repo: Repo, count: int) -> Callable[[], object]:
 
 def smudging(repo: Repo, count: int, *, is_proved: bool) -> Callable[[], object]:
     found, text = added(repo, count), text_of(repo)
-    known = proved(found) if is_proved else None
     source = FetchedPayload(found)
 
     def given() -> None:
-        made = smudge(text, threads=1, payload=lambda: source, proved=lambda: known)
-        assert made.layout is not None
-        assert sum(len(piece) for piece in made.pieces()) == (repo.path / PATH).stat().st_size
+        with closing(proved(found)) as known:
+            made = smudge(
+                text,
+                threads=1,
+                payload=lambda: source,
+                proved=lambda: known if is_proved else None,
+            )
+            assert made.layout is not None
+            assert sum(len(piece) for piece in made.pieces()) == (repo.path / PATH).stat().st_size
 
     return given
 
