@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from tests.remotes.places import holds, text
 from tests.remotes.test_payload import fetched, place, pushed
 from tests.store.chunks import added, named, trained, weights
-from wtxtgit.remotes.payload.place import OutgoingPack
+from wtxtgit.io.view import Buffer
+from wtxtgit.remotes.folder import Folder
+from wtxtgit.remotes.payload.place import OutgoingPack, TargetPacks
 from wtxtgit.remotes.payload.prune import proved
 from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
@@ -96,6 +99,16 @@ def test_a_push_that_checks_finds_it(tmp_path: Path, own: Store, remote: Path) -
     assert not push_payload(own, place(remote), [text(NEW)], check=True).damaged
     assert not fetched(tmp_path / "other", remote, text(NEW)).lacking
     assert holds(tmp_path / "other", NEW)
+
+
+class _Endless(TargetPacks):
+    def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
+        return ((name, repeat(bytes(2**20))) for name in sizes)
+
+
+def test_a_pack_without_an_end_is_damaged(own: Store, later: str, remote: Path) -> None:
+    place = _Endless(Folder(remote))
+    assert list(RemotePacks(place, own.folder).damage([later], [own.own])) == [later]
 
 
 def test_what_others_are_decoded_from_is_lost_there(

@@ -189,8 +189,9 @@ class RemotePacks:
             for block in content:
                 check.add(block)
                 left -= len(block)
-                if left >= 0:
-                    yield block
+                if left < 0:
+                    return
+                yield block
                 if progress is not None:
                     progress(len(block))
 
