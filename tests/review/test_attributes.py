@@ -7,6 +7,7 @@ import pytest
 from tests.git.histories import History
 from tests.kit import Repo
 from tests.review.repos import reviewed
+from wtxtgit.report.review import Risk
 from wtxtgit.review.changes import MOST_NOTES
 
 pytestmark = pytest.mark.slow
@@ -74,3 +75,27 @@ def test_hostile_values_are_bounded(repo: Repo) -> None:
     assert len(found) == MOST_NOTES + 1
     assert found[-1] == f"and {99 - MOST_NOTES} more changes of attributes"
     assert max(map(len, found)) < 300
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"*.npz text eol=crlf\n",
+        b"a.npz working-tree-encoding=UTF-16\n",
+        b"*.npz ident\n",
+        b"A.NPZ text\n",
+    ],
+)
+def test_what_makes_a_checkout_write_other_bytes_is_a_risk(repo: Repo, line: bytes) -> None:
+    make = History(repo)
+    base = make.commit({b".gitattributes": TRACKED, **FILES})
+    head = make.commit({b".gitattributes": TRACKED + line, **FILES}, [base])
+    found = reviewed(repo, f"{base}..{head}").artifacts
+    assert [one.path for one in found] == [b"a.npz", b"sub/b.npz"][: 2 if b"*" in line else 1]
+    for one in found:
+        assert [flag.risk for flag in one.flags if "altered-checkout" in flag.message] == [
+            Risk.CHAIN
+        ]
+    # Whoever comes after that is not told again.
+    later = make.commit({b".gitattributes": TRACKED + line + b"# x\n", **FILES}, [head])
+    assert not reviewed(repo, f"{head}..{later}").artifacts

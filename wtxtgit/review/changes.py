@@ -19,7 +19,7 @@ from wtxtgit.checkpoint.delta_base import BaseFinder, StoredBase, base_of, delta
 from wtxtgit.checkpoint.open import blob
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
 from wtxtgit.git import history
-from wtxtgit.git.attributes import FILE_NAME, TreeAttributes
+from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, TreeAttributes, altering
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
@@ -163,10 +163,11 @@ def changes(
     """Return the checkpoints that differ, in order of their paths, and what was not checked.
 
     They are the paths that have the filter at either end, have a ledger, or hold native texts or
-    deltas; signers are not included.
+    deltas; signers are not included. A file differs, too, whose attributes now have a checkout
+    write other bytes.
     """
     ends = [snapshots.files(commit.oid) for commit in (branch.before, branch.after)]
-    pairs = _differing(repo, branch, *ends)
+    pairs = _differing(repo, branch, snapshots, *ends)
     gone = {path: before for path, (before, after) in pairs.items() if before and not after}
     come = {path: after for path, (before, after) in pairs.items() if after and not before}
     moved, notes = _moved(repo, branch, reader, ends, gone, come)
@@ -190,11 +191,16 @@ def _of_one_path(
 
 
 def _differing(
-    repo: Repository, branch: Branch, old: CommitFiles, new: CommitFiles
+    repo: Repository,
+    branch: Branch,
+    snapshots: CommitFilesReader,
+    old: CommitFiles,
+    new: CommitFiles,
 ) -> dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]:
     """Return what stands at each path that differs, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
-    differing = [path for path in paths if not is_same_place(old, new, path)]
+    altered = _altered(snapshots, old, new, paths)
+    differing = [path for path in paths if path in altered or not is_same_place(old, new, path)]
     with TreeReader(repo) as trees:
         ends = [
             _standing(trees, commit.tree, state, differing)
@@ -208,6 +214,22 @@ def _differing(
                 standing.setdefault(change.path, (change.before, change.after))
     standing.pop(SIGNERS_PATH, None)
     return standing
+
+
+def _altered(
+    snapshots: CommitFilesReader, old: CommitFiles, new: CommitFiles, paths: Sequence[bytes]
+) -> set[bytes]:
+    """Return the paths whose attributes have a checkout write other bytes at the head alone."""
+    if _attribute_files(old) == _attribute_files(new):
+        return set()
+    altered: set[bytes] = set()
+    for ignore_case in (False, True):
+        before, after = (
+            snapshots.attributes(one, paths, CHECKOUT, ignore_case=ignore_case)
+            for one in (old, new)
+        )
+        altered |= {path for path in paths if {*altering(after[path])} - {*altering(before[path])}}
+    return altered
 
 
 def _standing(
