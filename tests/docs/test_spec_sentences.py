@@ -5,18 +5,20 @@ Each test quotes its sentence, so that neither changes without the other.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
 import pytest
+from nacl.signing import SigningKey
 
 import wtxtgit
 from tests.data import case_named
 from tests.docs.pages import lines
 from tests.kit import Repo
 from tests.text.deltas import applied, made
-from tests.text.edge_texts import ALICE, Arr, Text, crc32c, file_text
+from tests.text.edge_texts import ALICE, Arr, Text, crc32c, file_text, with_parity, wsum_line
 from tests.text.moved import BEGAN, BOB, Chain, at
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.containers import any_format
@@ -46,6 +48,11 @@ def report(text: bytes, **given: object) -> TextReport:
 
 def kinds(text: bytes, **given: object) -> list[str]:
     return [problem.kind for problem in report(text, **given).problems]
+
+
+def signed_wsum(text: Text, key: SigningKey) -> bytes:
+    line = wsum_line(text).removesuffix(b"\n")
+    return line + b" sign=" + base64.b64encode(key.sign(line).signature) + b"\n"
 
 
 class TestTexts:
@@ -86,8 +93,8 @@ class TestTexts:
         says(
             WTXT,
             "When the reading stops, the chunks before that place are still reported on, and what "
-            "covers the whole text (root, fastxor, merkle, layout) is not judged; a signature is, "
-            "if its line was read.",
+            "covers the whole text (root, fastxor, merkle, layout) is not judged; the signatures "
+            "of a text and its WSUM are, if their lines were read.",
         )
         text = Text((A, B), sign=ALICE).bytes
         crc = f"crc32c={crc32c(A.raw):08x}".encode()
@@ -97,6 +104,51 @@ class TestTexts:
         told = report(cut_off, public_keys=keys)
         assert [problem.kind for problem in told.problems] == ["crc32c", "syntax"]
         assert (told.sha256_all, told.signature) == (None, "unknown-key")
+        unsigned = Text((A, B))
+        cut_off = unsigned.bytes[: unsigned.bytes.index(b"arr name=b")]
+        by_alice = signed_wsum(unsigned, ALICE)
+        told = report(cut_off, wsum=by_alice, public_keys=[bytes(ALICE.verify_key)])
+        assert ([problem.kind for problem in told.problems], told.signature) == (
+            ["syntax"],
+            "valid",
+        )
+
+    def test_more_errors_where_the_reading_stops(self) -> None:
+        says(
+            WTXT,
+            "In the array where the reading stops, a reader may report more errors than the one "
+            "that stops it.",
+        )
+        text = Text((A,)).bytes
+        at_ = text.index(b" lines=4\n") + len(b" lines=4\n")
+        short = with_parity(text[at_ : at_ + 72] + b"====")
+        broken = text[:at_] + short + text[at_ + 79 :]
+        assert kinds(broken) == ["base64"]
+        assert kinds(broken.replace(b"endch\n", b"")) == ["base64", "syntax"]
+
+    def test_the_worse_of_two_signatures(self) -> None:
+        says(
+            WTXT,
+            "If a text and its WSUM are both signed, the worse state is reported: `invalid`, then "
+            "`unknown-key`, then `valid`.",
+        )
+        alice, bob = bytes(ALICE.verify_key), bytes(BOB.verify_key)
+        text = Text((A,), sign=ALICE)
+        states = {
+            (signer, keys): report(
+                text.bytes, wsum=signed_wsum(text, signer), public_keys=keys
+            ).signature
+            for signer in (ALICE, BOB)
+            for keys in ((alice,), (bob,), (alice, bob))
+        }
+        assert states == {
+            (ALICE, (alice,)): "valid",
+            (ALICE, (bob,)): "invalid",
+            (ALICE, (alice, bob)): "valid",
+            (BOB, (alice,)): "invalid",
+            (BOB, (bob,)): "unknown-key",
+            (BOB, (alice, bob)): "valid",
+        }
 
     def test_one_line_of_each_kind_in_a_chunk(self) -> None:
         says(WTXT, "within a chunk, at most the first line of each kind is named")
@@ -178,6 +230,13 @@ class TestDeltas:
         delta = made(base.bytes, Text((replace(A, raw=b"x" * 200), c)).bytes, plain=True)
         result = applied(base.bytes, delta.replace(b"arr name=a\n", b"arr name=c\n"))
         assert wtxtgit.loads(result)["c"].tobytes() == b"x" * 200
+
+    def test_the_same_content_in_other_chunks(self) -> None:
+        says(DELTA, "The `arr` line of a block without an `idx` line differs from the base's.")
+        base, target = (Text((replace(A, rows=(rows, 1, "on")),)).bytes for rows in (16, 64))
+        delta = made(base, target)
+        assert delta.count(b"arr name=a ") == 1
+        assert applied(base, delta) == target
 
 
 class TestAudits:

@@ -46,8 +46,8 @@ def made() -> Made:
     plain = t.named(w=rebuilt("_rebuild_tensor_v2", *v2))
     yield "torch_plain", good(plain, "")
 
-    def with_byteorder(word: bytes, storage: Piece) -> tuple[Piece, ...]:
-        pickle = part("archive_data_pkl", t.pickled(plain), "archive/data.pkl")
+    def with_byteorder(word: bytes, storage: Piece, value: bytes = plain) -> tuple[Piece, ...]:
+        pickle = part("archive_data_pkl", t.pickled(value), "archive/data.pkl")
         order = part("archive_byteorder", word, "archive/byteorder")
         return zip_pieces(
             [
@@ -119,6 +119,23 @@ def made() -> Made:
         good(
             t.named(w=rebuilt("_rebuild_tensor_v3", raw, zero, one, one, *rest, floats)),
             "the dtype is an argument",
+        ),
+    )
+    yield (
+        "torch_rebuild_tensor_v3_unknown_storage",
+        good(
+            t.named(
+                w=rebuilt(
+                    "_rebuild_tensor_v3",
+                    t.storage("OddStorage", "0", 1),
+                    zero,
+                    one,
+                    one,
+                    *rest,
+                    floats,
+                )
+            ),
+            "the dtype is an argument, whatever the class of the storage",
         ),
     )
     yield (
@@ -368,6 +385,25 @@ def made() -> Made:
             with_byteorder(b"big", tensor("w", FOUR, "float32", [1])),
         ),
     )
+    for word, dtype, shape, array, note in (
+        ("Char", "int8", [2, 2], "i8", "items of one byte have no order"),
+        ("Bool", "bool", [2, 2], "u8", "the same of booleans"),
+        ("Short", "int16", [1, 2], None, "items of two bytes have one"),
+    ):
+        value = rebuilt(
+            "_rebuild_tensor_v2",
+            t.storage(f"{word}Storage", "0", shape[0] * 2),
+            zero,
+            t.tuple_of(*map(t.number, shape)),
+            t.tuple_of(t.number(2), t.number(1)),
+            *rest,
+        )
+        held_as = None if array is None else shape
+        big = tensor("w", FOUR, dtype, shape, array or "u8", held=held_as)
+        yield (
+            f"torch_byteorder_big_{dtype}",
+            Case(note, "torch", with_byteorder(b"big", big, t.named(w=value))),
+        )
     yield (
         "torch_byteorder_other",
         opaque(b"".join(piece.raw for piece in with_byteorder(b"big\n", kept)), "another word"),
