@@ -76,6 +76,7 @@ NOT_FOLLOWED = {
         "{}; if the forge takes more, set git config {} to its limit",
     ),
     "the user has to choose, to decide, or to have something first": (
+        "run it as a user who may write to {}",
         "git checkout --ours -- {} or --theirs takes one, then git add -- {}",
         "--confirm {} allows the remote to lose them",
         "--key F decrypts the encrypted parts",

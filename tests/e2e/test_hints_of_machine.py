@@ -197,6 +197,44 @@ def a_module_can_not_be_loaded(world: World) -> None:
     assert "install wtxtgit again for this interpreter" in listed
 
 
+# Git's configuration.
+
+
+def no_home(world: World) -> None:
+    unset = "unset HOME XDG_CONFIG_HOME GIT_CONFIG_GLOBAL"
+    for verb in ("install", "uninstall"):
+        finding = Finding(world, no_home, f"wtxtgit {verb}", unset)
+        assert finding.message == "HOME is not set, so git has no global config"
+        finding.ends(command=f"wtxtgit {verb} --local")
+        (export,) = commands(finding.hint)
+        finding.ends(export.replace("FOLDER", "$PWD"))
+
+
+def no_folder_for_the_config(world: World) -> None:
+    elsewhere = 'export GIT_CONFIG_GLOBAL="$PWD/no folder/config"'
+    finding = Finding(world, no_folder_for_the_config, "wtxtgit install", elsewhere)
+    assert finding.message.endswith("/no folder/config can't be written: no such file or directory")
+    finding.ends(finding.hint)
+
+
+def a_config_that_a_crash_left_locked(world: World) -> None:
+    lock = world.path / ".git/config.lock"
+    for command in ("install --local", "store use file:///nowhere", "uninstall --local"):
+        lock.touch()
+        finding = Finding(world, a_config_that_a_crash_left_locked, f"wtxtgit {command}")
+        assert finding.message.startswith(f"{lock} exists: ")
+        (remove,) = commands(finding.hint)
+        finding.ends(remove)
+
+
+def repository_of_another_user(world: World) -> None:
+    if typed(world, f"chown -R {100_000 + os.getpid()} ..")[0]:
+        pytest.skip("only root gives files to somebody else")
+    finding = Finding(world, repository_of_another_user, "wtxtgit status")
+    (trusts,) = commands(finding.hint)
+    finding.ends(trusts)
+
+
 # Processes, and what they may use.
 
 
@@ -399,6 +437,10 @@ FOLLOWED = [
     ("install wtxtgit again for this interpreter", a_module_is_broken),
     ("wtxtgit doctor lists what is broken", a_module_can_not_be_loaded),
     ("rm -- {} removes it, if a git process crashed earlier", a_lock_that_a_crash_left),
+    ("rm -- {} removes it, if a git process crashed earlier", a_config_that_a_crash_left_locked),
+    ("export HOME=FOLDER, or use --local for this repository alone", no_home),
+    ("mkdir -p -- {}", no_folder_for_the_config),
+    ("{}, if you trust what is in it", repository_of_another_user),
     ("date shows what it says; set it to the right time", clock_beyond_all_records),
     ("ulimit -u shows how many a user may have", no_more_threads),
     ("ulimit -v shows how much address space a process may use", no_more_address_space),

@@ -256,3 +256,21 @@ def test_line_ending_conversion_leaves_models_alone(tracked: Repo, autocrlf: str
     clone = tracked.clone("clone")
     assert (clone.path / "model.safetensors").read_bytes() == MODEL
     assert clone.status() == b""
+
+
+def test_a_config_that_may_not_be_written(repo: Repo) -> None:
+    folder = repo.path / "locked"
+    folder.mkdir(mode=0o555)
+    user: tuple[str, ...] = ()
+    if os.geteuid() == 0:
+        may = "+dac_read_search"
+        user = ("setpriv", "--clear-groups", f"--reuid={100_000 + os.getpid()}")
+        user += (f"--inh-caps={may}", f"--ambient-caps={may}")
+        if repo.run(*user, "true", ok=(0, 1, 127)).returncode:
+            pytest.skip("this system lets root start nothing as another user")
+    env = {"GIT_CONFIG_GLOBAL": str(folder / "config")}
+    done = repo.run(*user, *LAUNCHER.arguments, "install", env=env, ok=[5])
+    assert done.stderr.decode().splitlines() == [
+        f"wtxtgit: error: {folder}/config can't be written: permission denied",
+        f"wtxtgit: hint: run it as a user who may write to {folder}",
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, phrase
 from wtxtgit.git import run
 from wtxtgit.io.view import Buffer
 from wtxtgit.version import STATE_FOLDER
@@ -46,6 +46,7 @@ _BOOLEANS = {
     _VALUELESS: True, b"true": True, b"yes": True, b"on": True, b"1": True,
     b"false": False, b"no": False, b"off": False, b"0": False, b"": False,
 }  # fmt: skip
+_UNWRITTEN = re.compile(r"could not (?:lock|write) config file (.+): ([^:\n]+)")
 _DECIMAL = re.compile(rb"0|[1-9][0-9]{0,17}")
 _writes = 0
 
@@ -124,15 +125,15 @@ class Config:
 
 def values_in(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
     """Return all values of a key in one scope, in git's order: the last one is effective."""
-    output = run.call("config", f"--{scope}", "-z", "--get-all", key, cwd=cwd, ok=(0, 1)).stdout
+    output = _in_scope(scope, "-z", "--get-all", key, cwd=cwd, ok=(0, 1))
     return [os.fsdecode(value) for value in run.records(output)]
 
 
 def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
     """Return all values in one scope of the keys that match a regular expression of git's."""
-    command = ("config", f"--{scope}", "-z", "--get-regexp", pattern)
     values: dict[str, list[str]] = {}
-    for record in run.records(run.call(*command, cwd=cwd, ok=(0, 1)).stdout):
+    output = _in_scope(scope, "-z", "--get-regexp", pattern, cwd=cwd, ok=(0, 1))
+    for record in run.records(output):
         key, _, value = record.partition(b"\n")
         values.setdefault(os.fsdecode(key), []).append(os.fsdecode(value))
     return values
@@ -141,8 +142,53 @@ def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[st
 def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
     """Run `git config` to write to one scope; configuration that was read before is read again."""
     global _writes
-    run.git("config", f"--{scope}", *arguments, cwd=cwd)
+    _in_scope(scope, *arguments, cwd=cwd)
     _writes += 1
+
+
+def _in_scope(
+    scope: str, *arguments: str | bytes, cwd: Path | None, ok: Iterable[int] = (0,)
+) -> bytes:
+    """Return what `git config` prints for one scope.
+
+    Raises EnvironmentFailure, which says what is in the way, if its file can't be used.
+    """
+    command = ("config", f"--{scope}", *arguments)
+    try:
+        # In the language in which the reason is looked for.
+        return run.call(*command, cwd=cwd, ok=ok, env={"LC_ALL": "C"}).stdout
+    except run.GitFailure as failure:
+        raise _unusable(cwd or Path.cwd(), failure) from None
+
+
+def _unusable(cwd: Path, failure: run.GitFailure) -> EnvironmentFailure:
+    words = os.fsdecode(failure.stderr)
+    if "$HOME not set" in words:
+        return EnvironmentFailure(
+            "HOME is not set, so git has no global config",
+            hint="export HOME=FOLDER, or use --local for this repository alone",
+        )
+    match = _UNWRITTEN.search(words)
+    if match is None:
+        return failure
+    # Imported here: a filter that has nothing to complain about does without.
+    import shlex
+
+    from wtxtgit.io.files import shown
+
+    file, why = cwd / match[1], phrase(match[2])
+    lock = file.with_name(f"{file.name}.lock")
+    if os.path.lexists(lock):
+        return EnvironmentFailure(
+            f"{shown(lock)} exists: another git process seems to be writing that file",
+            hint=f"rm -- {shlex.quote(shown(lock))} removes it, if a git process crashed earlier",
+        )
+    hint = None
+    if not file.parent.exists():
+        hint = f"mkdir -p -- {shlex.quote(shown(file.parent))}"
+    elif not os.access(file.parent, os.W_OK):
+        hint = f"run it as a user who may write to {shown(file.parent)}"
+    return EnvironmentFailure(f"{shown(file)} can't be written: {why}", hint=hint)
 
 
 class Repository:
@@ -234,8 +280,16 @@ class Repository:
         english = {"LC_ALL": "C"}
         answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=english, ok=(0, 128))
         if answer.code:
-            if "not a git repository" in answer.stderr.decode("utf-8", "backslashreplace"):
+            words = os.fsdecode(answer.stderr)
+            if "not a git repository" in words:
                 return None
+            # Git ends with the command that is to be run, the path quoted.
+            if "safe.directory" in words:
+                command = words.strip().rpartition("\t")[2]
+                raise EnvironmentFailure(
+                    "git refuses the repository, since it belongs to another user",
+                    hint=f"{command}, if you trust what is in it",
+                )
             raise run.GitFailure(("rev-parse", "--absolute-git-dir"), answer.code, answer.stderr)
         git_dir = _path(answer.stdout, here)
         # GIT_WORK_TREE may name a work tree elsewhere, but there is none from inside the git
