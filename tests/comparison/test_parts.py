@@ -48,6 +48,14 @@ def zip_of(content: bytes, *, extra: bytes = b"", comment: bytes = b"", end: byt
     return file.getvalue()
 
 
+def with_gap(content: bytes, gap: bytes) -> bytes:
+    """A zip with bytes between its last member and its directory."""
+    end = len(content) - 22
+    (start,) = struct.unpack_from("<I", content, end + 16)
+    moved = struct.pack("<I", start + len(gap))
+    return content[:start] + gap + content[start : end + 16] + moved + content[end + 20 :]
+
+
 def field(kind: int, body: bytes) -> bytes:
     return struct.pack("<HH", kind, len(body)) + body
 
@@ -224,6 +232,18 @@ def torch_file(*deflated: str, lr: int | bytes = 3, **more: bytes) -> bytes:
 
 
 ALL = ("data.pkl", "byteorder", "version", "/0", "/1", "/9")
+
+
+@pytest.mark.parametrize("count", [9, 64, 100])
+def test_zeros_between_members_of_zips_are_padding(tmp_path: Path, count: int) -> None:
+    """In torch's zips as in numpy's, whatever alignment torch states for its storages."""
+    for content in (ARRAYS, torch_file()):
+        with_zeros = told(tmp_path, content, with_gap(content, bytes(count)))
+        assert with_zeros == [
+            "tensors and metadata are the same, but other bytes of the files differ"
+        ]
+        (gap,) = told(tmp_path, content, with_gap(content, b"s" + bytes(count - 1)))
+        assert gap.startswith(f"{count} bytes at offset"), gap
 
 
 def test_a_torch_file_that_is_compressed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def _of_all(
         yield replace(_OF_ALL, recompressed=count)
     if count := max(_out_of_place(was, now) for was, now in orders):
         yield replace(_OF_ALL, reordered=count)
-    if count := sum(was != now for was, now in _of_common(old.homes, new.homes)):
+    if count := sum(was != now for was, now in _of_common(old.shards, new.shards)):
         yield replace(_OF_ALL, moved=count)
     beyond = (
         dict(zip(keys_of(n for n, _ in one.extents), one.extents, strict=True))

@@ -20,8 +20,10 @@ from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # only for annotations: a start loads only what it needs
     from wtxtgit.containers.cursor import ListingBudget
+    from wtxtgit.containers.intervals import Span
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.tar_index import TarIndexing
+    from wtxtgit.containers.zip_read import Directory
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.salvage import Salvage
     from wtxtgit.model.tensor import (
@@ -159,17 +161,52 @@ class Opening:
 
 
 class Container(Protocol):
-    """A file that a format's `read` has read.
+    """A file that a format's `read` has read; a base class of what the formats' `read` return.
 
-    For comparisons (`leftovers`) it may also have `spans`, all bytes that mean something, where
-    ranges are too coarse; `alignment`, to whose multiples zeros are padding, with `pads_end` if
-    also at the end of the file; `untold_parts`, roles of parts that nothing else tells of;
-    `orders` of its parts besides that of its ranges; `homes`, the shards that tensors are in; and
-    `part_digests` of parts most of which is compared otherwise.
+    Only `ranges` has to be defined. The other methods tell a comparison of files (`leftovers`) what
+    ranges do not say.
     """
+
+    __slots__ = ()
 
     def ranges(self) -> Iterable[Range]:
         """Return the ranges of bytes that are tensors and parts."""
+
+    def used_spans(self) -> Iterable[Span]:
+        """Yield all bytes that mean something, as [start, end), where ranges are too coarse."""
+        return ((one.start, one.end) for one in self.ranges())
+
+    def is_padding(self, start: int, end: int) -> bool:
+        """Whether zeros in this gap between used spans are padding; in some formats any are."""
+        return True
+
+    def unlisted_parts(self) -> Collection[str]:
+        """Return roles of parts that neither the metadata nor `cat` show."""
+        return ()
+
+    def part_orders(self) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Yield orders of the parts besides that of their ranges, each with a word for it."""
+        return ()
+
+    def tensor_shards(self) -> Iterable[tuple[str, int]]:
+        """Yield names of tensors, and in which shard of the file each is."""
+        return ()
+
+    def part_digests(self) -> Iterable[tuple[int, int, bytes]]:
+        """Yield start, size and digest of parts of which only something is compared as a part."""
+        return ()
+
+    def zip_directory(self) -> Directory | None:
+        """Return the members of a zip; None for a file that is none."""
+        return None
+
+    def tensor_members(self) -> Iterable[str]:
+        """Yield names of a zip's members whose bytes are in tensors, besides those in ranges."""
+        return ()
+
+    def member_folder(self) -> str:
+        """Return what all names of a zip's members start with, if the format prescribes that."""
+        return ""
 
 
 class Describer(Protocol):

@@ -3,8 +3,8 @@
 A part is what the format gives a name: a member of a zip, a chunk of a FOLD file. Other bytes
 belong to no part, tensor or record of the format: they are between these, before the first or after
 the last one. Such a gap is padding, and not listed, if it is nothing but zeros up to the next
-multiple of the format's alignment; in formats without one, any zeros are. Listed is also in which
-order all of this stands in the file.
+multiple of the format's alignment; in zips, any zeros are. The order in which all of this stands in
+the file is listed, too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from wtxtgit.containers.format import SET_HEAD, Container, Format
 from wtxtgit.containers.registry import detected, listed_by
-from wtxtgit.containers.zip_read import Directory, ZipContainer, ZipMember, blocks
+from wtxtgit.containers.zip_read import ZipMember, blocks
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, Document, ReadOptions
 
 if TYPE_CHECKING:
+    from wtxtgit.containers.intervals import Span
     from wtxtgit.containers.ranges import Range
 
 MOST = 10_000
@@ -57,7 +58,7 @@ class Leftovers:
     """What a file holds besides its tensors, and each member of a zip with its compression.
 
     `orders` are names of tensors and parts, by a word for each order in which the file has them.
-    `homes` say, by name, in which shard of the file a tensor is. The values of `documents` are
+    `shards` say, by name, in which shard of the file a tensor is. The values of `documents` are
     compared elsewhere. `extents` are, by name, how many bytes a tensor has beyond its items.
     All members of torch's zips are in one `folder`, with which their names start.
     """
@@ -65,7 +66,7 @@ class Leftovers:
     listed: tuple[Leftover, ...] = ()
     methods: tuple[tuple[str, int], ...] = ()
     orders: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    homes: tuple[tuple[str, int], ...] = ()
+    shards: tuple[tuple[str, int], ...] = ()
     documents: tuple[Document, ...] = ()
     extents: tuple[tuple[str, int], ...] = ()
     folder: str = ""
@@ -118,47 +119,21 @@ def leftovers(data: ByteView, options: ReadOptions) -> Leftovers:
     try:
         container = known.read().read(data)
         ranges = list(container.ranges())
-        taken = sorted(_taken(data, container, ranges))
+        used = sorted(_used(data, container))
     except FormatError:
         return Leftovers()
-    directory = getattr(container, "directory", None)
-    members = directory.members if isinstance(directory, Directory) else ()
-    compressed = {(one.start, one.end, one.name): one for one in members if not one.stored}
-    as_tensors = frozenset(cast(ZipContainer, container).told_members()) if members else ()
-    digests = {start: one for start, *one in getattr(container, "part_digests", tuple)()}
-    found: list[Leftover] = []
-    left = _MOST_INFLATED
-    parts = (place for place in _parts(known, container, ranges) if place[2] not in as_tensors)
-    for place in islice(parts, MOST):
-        part = None
-        member = compressed.get(place)
-        if place[0] in digests:
-            size, digest = digests[place[0]]
-            part = Leftover(place[2], place[0], size, digest)
-        elif member is not None and member.size <= left:
-            left -= member.size
-            part = _inflated(data, member)
-        found.append(part or _leftover(data, *place))
-    for start, end in _between(taken, len(data)):
-        if len(found) >= 2 * MOST:
-            found.append(_leftover(data, start, len(data), None))
-            break
-        if not is_zeros(data[start:end]):
-            found.append(_leftover(data, start, end, None))
-        elif not _is_padding(container, start, end, len(data)):
-            found.append(Leftover(None, start, end - start, b"", is_zeros=True))
-    longer = list(_longer(container, ranges))
-    for one, start in longer[:MOST]:
-        if not is_zeros(data[start : one.end]):
-            found.append(_leftover(data, start, one.end, None))
+    directory = container.zip_directory()
+    oversized = [] if directory else list(_oversized(ranges))
+    parts = _listed_parts(data, known, container, ranges)
+    unused = _unused(data, container, used, 2 * MOST - len(parts))
     return Leftovers(
-        tuple(found),
-        tuple((one.name, one.method) for one in members),
+        (*parts, *unused, *_nonzero_ends(data, oversized)),
+        tuple((one.name, one.method) for one in directory.members) if directory else (),
         tuple(_orders(container, ranges)),
-        tuple(getattr(container, "homes", ())),
+        tuple(container.tensor_shards()),
         () if known.documents is None else tuple(known.documents().documents(container, options)),
-        tuple((one.label, one.end - end) for one, end in longer),
-        getattr(container, "folder", ""),
+        tuple((one.label, one.end - end) for one, end in oversized),
+        container.member_folder(),
     )
 
 
@@ -166,20 +141,52 @@ def _index_of_set(data: ByteView) -> Document:
     return Document("index", bytes(data), data)
 
 
-def _is_padding(container: Container, start: int, end: int, size: int) -> bool:
-    """Whether zeros in a gap are those that the format's writers put there."""
-    alignment = getattr(container, "alignment", None)
-    if alignment is None:
-        return True
-    is_short = end - start < alignment and end % alignment == 0
-    return is_short and (end < size or getattr(container, "pads_end", False))
+def _listed_parts(
+    data: ByteView, known: Format, container: Container, ranges: Sequence[Range]
+) -> list[Leftover]:
+    """Return the parts that are not compared as tensors, at most MOST."""
+    directory = container.zip_directory()
+    members = directory.members if directory else ()
+    compressed = {(one.start, one.end, one.name): one for one in members if not one.stored}
+    as_tensors = frozenset(container.tensor_members())
+    digests = {start: (size, digest) for start, size, digest in container.part_digests()}
+    listed: list[Leftover] = []
+    left = _MOST_INFLATED
+    parts = (part for part in _parts(known, container, ranges) if part[2] not in as_tensors)
+    for part in islice(parts, MOST):
+        leftover = None
+        start, _, name = part
+        member = compressed.get(part)
+        if start in digests:
+            leftover = Leftover(name, start, *digests[start])
+        elif member is not None and member.size <= left:
+            left -= member.size
+            leftover = _inflated(data, member)
+        listed.append(leftover or _leftover(data, *part))
+    return listed
 
 
-def _longer(container: Container, ranges: Sequence[Range]) -> Iterator[tuple[Range, int]]:
-    """Yield tensors that have more bytes than items, and where their items end."""
-    # In zips, tensors may be views of something larger.
-    if getattr(container, "alignment", None) is None:
-        return
+def _unused(
+    data: ByteView, container: Container, used: Sequence[Span], most: int
+) -> list[Leftover]:
+    """Return the gaps between the used spans, except for padding: after `most`, all the rest."""
+    listed: list[Leftover] = []
+    for start, end in _between(used, len(data)):
+        if len(listed) >= most:
+            listed.append(_leftover(data, start, len(data), None))
+            break
+        if not is_zeros(data[start:end]):
+            listed.append(_leftover(data, start, end, None))
+        elif not container.is_padding(start, end):
+            listed.append(Leftover(None, start, end - start, b"", is_zeros=True))
+    return listed
+
+
+def _oversized(ranges: Sequence[Range]) -> Iterator[tuple[Range, int]]:
+    """Yield tensors that have more bytes than items, and where their items end.
+
+    Not for zips, where tensors may be views of something larger.
+    """
     for one in ranges:
         size = ITEM_BYTES.get(one.element or "")
         if size is None or one.shape is None or min(one.shape, default=0) < 0:
@@ -189,10 +196,17 @@ def _longer(container: Container, ranges: Sequence[Range]) -> Iterator[tuple[Ran
             yield one, end
 
 
+def _nonzero_ends(data: ByteView, oversized: Iterable[tuple[Range, int]]) -> Iterator[Leftover]:
+    """Yield the bytes of tensors beyond their items that are not all zeros."""
+    for one, end in islice(oversized, MOST):
+        if not is_zeros(data[end : one.end]):
+            yield _leftover(data, end, one.end, None)
+
+
 def _orders(container: Container, ranges: Sequence[Range]) -> Iterator[tuple[str, tuple[str, ...]]]:
     in_file = sorted(ranges, key=lambda one: one.start)
     yield "file", tuple(one.label if one.name is None else one.name for one in in_file)
-    yield from getattr(container, "orders", ())
+    yield from container.part_orders()
 
 
 def _inflated(data: ByteView, member: ZipMember) -> Leftover | None:
@@ -208,9 +222,10 @@ def _parts(
     known: Format, container: Container, ranges: Sequence[Range]
 ) -> Iterator[tuple[int, int, str]]:
     """Yield [start, end) and name of each part."""
+    unlisted = container.unlisted_parts()
     for one in ranges:
         # Of tables without a name the role is one.
-        is_table = one.row_bytes is not None or one.label in getattr(container, "untold_parts", ())
+        is_table = one.row_bytes is not None or one.label in unlisted
         name = one.label.lstrip("_") if one.name is None and is_table else one.name
         if one.dtype is None and name is not None:
             yield one.start, one.end, name
@@ -221,28 +236,23 @@ def _parts(
                 yield part.offset, part.offset + part.nbytes, part.name
 
 
-def _taken(
-    data: ByteView, container: Container, ranges: Sequence[Range]
-) -> Iterator[tuple[int, int]]:
-    """Yield what the format accounts for, as [start, end)."""
-    directory = getattr(container, "directory", None)
-    spans: Iterable[tuple[int, int]] = ((one.start, one.end) for one in ranges)
-    # Ranges are what becomes of a file in a text; a container may know better what has a meaning.
-    spans = getattr(container, "spans", spans)
-    if isinstance(directory, Directory):
-        from wtxtgit.containers.zip_write import records  # most formats are no zips
+def _used(data: ByteView, container: Container) -> Iterator[Span]:
+    """Yield what the format accounts for."""
+    directory = container.zip_directory()
+    if directory is None:
+        yield from container.used_spans()
+        return
+    from wtxtgit.containers.zip_write import records  # most formats are no zips
 
-        # The last range goes from the directory to the end of the file, with all that is in it.
-        yield from ((start, end) for start, end in spans if end <= directory.start)
-        yield from records(data, directory)
-    else:
-        yield from spans
+    # The last range goes from the directory to the end of the file, with all that is in it.
+    yield from (span for span in container.used_spans() if span[1] <= directory.start)
+    yield from records(data, directory)
 
 
-def _between(taken: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+def _between(used: Sequence[Span], size: int) -> Iterator[Span]:
     """Yield the gaps between the spans, which are sorted."""
     end = 0
-    for start, stop in taken:
+    for start, stop in used:
         if start > end:
             yield end, start
         end = max(end, stop)

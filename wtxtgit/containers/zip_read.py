@@ -193,9 +193,6 @@ class ZipContainer(Protocol):
     def directory(self) -> Directory:
         """Its members."""
 
-    def told_members(self) -> Iterator[str]:
-        """Yield the names of members, besides those that are cut, whose bytes are in tensors."""
-
 
 def named_parts(container: ZipContainer, options: ReadOptions) -> Iterator[NamedPart]:
     """Yield the members, none of which is inflated to over `options.max_chunk` bytes."""

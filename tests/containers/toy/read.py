@@ -10,6 +10,7 @@ from wtxtgit.containers.toy import MAGIC
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -20,7 +21,7 @@ MAX_RANK = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Toy:
+class Toy(Container):
     """A TOY1 file that was read."""
 
     data: ByteView

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from struct import Struct
-from typing import ClassVar
 
 from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
 from wtxtgit.containers.cursor import (
@@ -26,7 +25,8 @@ from wtxtgit.containers.cursor import (
     fail,
     quoted,
 )
-from wtxtgit.containers.intervals import Span
+from wtxtgit.containers.format import Container
+from wtxtgit.containers.intervals import Span, aligned
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
@@ -259,7 +259,7 @@ def _index_entry(number: int, item: object, offset: int) -> IndexEntry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aero:
+class Aero(Container):
     """An AERO file that was read.
 
     `shards` are the first weight shards of each name. `entries` are the index's, and `tensors` the
@@ -274,11 +274,11 @@ class Aero:
     entries: tuple[IndexEntry, ...]
     tensors: tuple[Stored, ...]
     listing: ListingBudget = field(default_factory=partial(ListingBudget, 0))
-    alignment: ClassVar[int] = PAYLOAD_ALIGNMENT
 
-    @property
-    def spans(self) -> Iterator[Span]:
-        """All bytes that mean something, as [start, end)."""
+    def is_padding(self, start: int, end: int) -> bool:
+        return end == aligned(start, PAYLOAD_ALIGNMENT) and end < len(self.data)
+
+    def used_spans(self) -> Iterator[Span]:
         header = self.header
         yield 0, HEADER.size
         yield header.toc_offset, header.entry_offset(len(self.chunks))
@@ -290,15 +290,12 @@ class Aero:
                 yield chunk.offset, chunk.end
         yield from ((tensor.start, tensor.end) for tensor in self.tensors)
 
-    @property
-    def orders(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+    def part_orders(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The orders of the chunks' payloads, and of their names."""
         for place in ("offset", "name_off"):
             yield place, tuple(map(self.label, sorted(self.chunks, key=attrgetter(place))))
 
-    @property
-    def homes(self) -> Iterator[tuple[str, int]]:
-        """In which shard each tensor is."""
+    def tensor_shards(self) -> Iterator[tuple[str, int]]:
         yield from ((entry.name, entry.shard_id) for entry in self.entries)
 
     def ranges(self) -> Iterator[Range]:

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import Struct
-from typing import Any, ClassVar
+from typing import Any
 
 from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted, unpack_at
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.tensor_header import TensorHeader
@@ -104,7 +105,7 @@ class FoldChunk:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fold:
+class Fold(Container):
     """A FOLD file that was read; `index` is the index's JSON object.
 
     `has_repeated_keys` if an object of the index has a key twice; `listing` is what its chunks may
@@ -118,13 +119,15 @@ class Fold:
     chunks: tuple[FoldChunk, ...]
     has_repeated_keys: bool = False
     listing: ListingBudget = field(default_factory=partial(ListingBudget, 0))
-    alignment: ClassVar[int] = 1
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.literal(0, HEADER.size)
         for chunk in self.chunks:
             yield from chunk.ranges()
         yield ranges.part(self.index_start, self.index_end, INDEX_ROLE)
+
+    def is_padding(self, start: int, end: int) -> bool:
+        return False
 
 
 def read(data: ByteView, listing: ListingBudget | None = None) -> Fold:

@@ -17,10 +17,11 @@ from functools import partial
 from hashlib import sha256
 from math import prod
 from struct import Struct
-from typing import ClassVar, Literal
+from typing import Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
 from wtxtgit.containers.intervals import Span, aligned
 from wtxtgit.containers.json_text import MAX_DEPTH
@@ -235,7 +236,7 @@ class Info:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gguf:
+class Gguf(Container):
     """A GGUF file that was read; `infos_end` is where the padding starts."""
 
     data: ByteView
@@ -245,11 +246,11 @@ class Gguf:
     alignment: int
     infos: tuple[Info, ...]
     infos_end: int
-    pads_end: ClassVar[bool] = True
 
-    @property
-    def spans(self) -> Iterator[Span]:
-        """All bytes that mean something, as [start, end)."""
+    def is_padding(self, start: int, end: int) -> bool:
+        return end == aligned(start, self.alignment)
+
+    def used_spans(self) -> Iterator[Span]:
         yield 0, self.infos_end
         yield from ((info.tensor.start, info.tensor.end) for info in self.infos)
 

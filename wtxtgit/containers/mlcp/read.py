@@ -13,10 +13,11 @@ from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from struct import unpack
-from typing import ClassVar
 
 from wtxtgit.containers import json_text, ranges
 from wtxtgit.containers.cursor import TEXT, Cursor, ListingBudget, fail, quoted
+from wtxtgit.containers.format import Container
+from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
@@ -114,7 +115,7 @@ class ShardRecords:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mlcp:
+class Mlcp(Container):
     """An MLCP file that was read.
 
     `metadata` is the value of its JSON, which is data[metadata_start:header_end];
@@ -128,7 +129,6 @@ class Mlcp:
     header_end: int
     body: ShardRecords
     has_repeated_keys: bool = False
-    alignment: ClassVar[int] = 1
 
     def by_shard(self) -> dict[int, tuple[TensorRecord, ...]]:
         """Return the records of each shard that has any."""
@@ -145,14 +145,13 @@ class Mlcp:
             yield Stored(record.name, record.dtype, record.shape, start, start + size, element)
             start += size
 
-    @property
-    def homes(self) -> Iterator[tuple[str, int]]:
-        """In which shard each tensor is."""
+    def tensor_shards(self) -> Iterator[tuple[str, int]]:
         yield from ((record.name, record.shard) for record in self.body.records)
 
-    @property
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """All bytes that mean something, as [start, end)."""
+    def is_padding(self, start: int, end: int) -> bool:
+        return False
+
+    def used_spans(self) -> Iterator[Span]:
         yield from ((one.start, one.end) for one in self.ranges())
         # Records may stand between tensors, in no range of their own.
         start = self.header_end

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from wtxtgit.containers import npy_check, npy_header, ranges, replacing
 from wtxtgit.containers.cursor import ListingBudget
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
@@ -25,17 +25,19 @@ DTYPES = npy_header.DESCR
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Npy:
+class Npy(Container):
     """An npy file that was read."""
 
     data: ByteView
     header: NpyHeader
     stored: Stored
-    alignment: ClassVar[int] = 1
 
     def ranges(self) -> Iterator[ranges.Range]:
         yield ranges.part(0, self.header.data, HEADER_ROLE)
         yield ranges.tensor(self.stored)
+
+    def is_padding(self, start: int, end: int) -> bool:
+        return False
 
 
 def describe(container: Npy, options: ReadOptions) -> Description:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.npy_header import FIXED, NpyHeader, header_end
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
@@ -23,7 +24,7 @@ _HEADER_STEP = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Npz:
+class Npz(Container):
     """An npz file that was read.
 
     `arrays`, each with its header, are by position of their member; `shared` are the positions of
@@ -46,7 +47,10 @@ class Npz:
                 yield ranges.tensor(stored)
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
-    def told_members(self) -> Iterator[str]:
+    def zip_directory(self) -> Directory:
+        return self.directory
+
+    def tensor_members(self) -> Iterator[str]:
         """Yield the names of compressed members that are listed as tensors."""
         for member in self.directory.members:
             if not member.stored and member.name.endswith(NPY_SUFFIX):

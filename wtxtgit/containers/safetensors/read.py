@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import ListingBudget
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
 from wtxtgit.io.view import ByteView
@@ -49,17 +49,19 @@ ITEM_BITS = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Safetensors:
+class Safetensors(Container):
     """A safetensors file that was read."""
 
     data: ByteView
     header: TensorHeader
-    alignment: ClassVar[int] = 1
 
     def ranges(self) -> Iterator[ranges.Range]:
         yield ranges.part(0, self.header.end, HEADER_ROLE)
         for tensor in self.header.tensors:
             yield ranges.tensor(tensor)
+
+    def is_padding(self, start: int, end: int) -> bool:
+        return False
 
     def untold(self) -> tuple[str, ...]:
         """What `__metadata__` has besides the texts that the format allows."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct, calcsize
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, decoded
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.tar_index import Places, Rows
 from wtxtgit.containers.taridx import MAGIC
 from wtxtgit.errors import FormatError
@@ -89,14 +90,11 @@ class TaridxHeader:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taridx:
+class Taridx(Container):
     """A TARIDX file that was read."""
 
     data: ByteView
     header: TaridxHeader
-    alignment: ClassVar[int] = 1
-    untold_parts: ClassVar[frozenset[str]] = frozenset({STEMS_ROLE})
-    """Parts that are neither in the metadata nor in `cat`."""
 
     def ranges(self) -> Iterator[ranges.Range]:
         header = self.header
@@ -104,6 +102,12 @@ class Taridx:
         yield ranges.part(HEADER.size, header.off_crash, "_extensions")
         yield ranges.part(header.off_crash, header.off_arr, STEMS_ROLE)
         yield ranges.rows(header.off_arr, len(self.data), "rows", ROW_SIZE)
+
+    def is_padding(self, start: int, end: int) -> bool:
+        return False
+
+    def unlisted_parts(self) -> frozenset[str]:
+        return frozenset({STEMS_ROLE})
 
     @property
     def version(self) -> str:

@@ -14,6 +14,7 @@ from functools import partial
 from wtxtgit.containers import intervals, npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget, fail
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
@@ -65,7 +66,7 @@ _NUMPY_RANK = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Torch:
+class Torch(Container):
     """A torch file that was read: `folder` is the common prefix of all members' names.
 
     `storages` are the storages' members by key; `named` all distinct storages that the pickle
@@ -132,7 +133,13 @@ class Torch:
         most = max(options.max_chunk, member.end - member.start)
         return zip_read.blocks(self.data, member, most)
 
-    def told_members(self) -> Iterator[str]:
+    def zip_directory(self) -> Directory:
+        return self.directory
+
+    def member_folder(self) -> str:
+        return self.folder
+
+    def tensor_members(self) -> Iterator[str]:
         """Yield the names of storages all of whose bytes are in tensors."""
         spans: dict[str, list[Span]] = {}
         for _, view in self.listing.tensors:
@@ -143,7 +150,7 @@ class Torch:
                 yield member.name
 
     def part_digests(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield start, size and digest of parts of which only something is not told elsewhere."""
+        """Yield start, size and digest of the pickle, if its values are compared as metadata."""
         from wtxtgit.containers.torch.pickle_shape import shape_of  # only comparisons need it
 
         member = self.pickle_member
