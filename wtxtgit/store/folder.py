@@ -209,7 +209,7 @@ def table_of(indexes: Iterable[tuple[str, int, ChunkIndex]], folder: Path) -> Ch
 
 
 def together(parts: Sequence[ChunkTable], folder: Path) -> ChunkTable:
-    """Merge tables that have no pack in common.
+    """Merge tables that have no pack in common, and whose names ascend.
 
     A store may have millions of chunks: the columns of a large table are in unnamed files in the
     folder, and only some of its rows in memory meanwhile.
@@ -224,9 +224,7 @@ def together(parts: Sequence[ChunkTable], folder: Path) -> ChunkTable:
     files = sorted(file for part in parts for file in part.files)
     numbers = {file: number for number, file in enumerate(files)}
     sources = [
-        (_ascending(part), np.array([numbers[file] for file in part.files], U4))
-        for part in parts
-        if part.count
+        (part, np.array([numbers[file] for file in part.files], U4)) for part in parts if part.count
     ]
     place = folder if folder.is_dir() else None
     columns = [Spool(lambda: place, in_memory=_MERGED * size) for size in (NAME_SIZE, 4, 4, 8)]
@@ -242,7 +240,10 @@ def together(parts: Sequence[ChunkTable], folder: Path) -> ChunkTable:
 
 
 def _ascending(part: ChunkTable) -> ChunkTable:
-    """Return a table whose names ascend: with others, as in a forged file, merging never ends."""
+    """Return a table with its names in order, which it may lack if it was read from a forged file.
+
+    Merging it would never end. A search in it misses chunks, for which the packs are read then.
+    """
     import numpy as np
 
     heads = np.asarray(part.heads)
@@ -667,7 +668,9 @@ class PackFolder:
         rest = together([*others, table_of(untold, self.folder)], self.folder)
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS
         if is_stale or (rest.count and is_much):
-            first, rest = together([first, rest], self.folder), _EMPTY
+            # Checked only here, since most commands look up few names in the index's table. All
+            # other tables are made of packs, whose names were in order when they were read.
+            first, rest = together([_ascending(first), rest], self.folder), _EMPTY
             if self._is_own and not (len(before) == 1 and first.is_same(before[0])):
                 self._write_index(first)
         self._tables = (first, rest) if rest.count else (first,)
