@@ -481,7 +481,7 @@ class TestTables:
         monkeypatch.setattr(store_folder, "_MERGED", 2)
         own = PackFolder(store.folder)
         own.prove()
-        table = own._told()[0]
+        table = own._all_tables()[0]
         assert [len(table.find(name)) for name in names] == [1] * 4
         # It has no name there.
         assert {path.name for path in store.folder.iterdir()} <= {"packs", "index"}

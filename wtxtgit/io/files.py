@@ -150,12 +150,12 @@ def replace_file(path: Path, write: Callable[[int], None], *, is_new: bool = Fal
         # Imported here: readers start without it.
         from wtxtgit.io.temporary import new_file, opened_folder
 
-        with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
-            write(made.descriptor)
-            os.fchmod(made.descriptor, _mode_for(path))
+        with opened_folder(path.parent) as folder, new_file(folder, path.parent) as file:
+            write(file.descriptor)
+            os.fchmod(file.descriptor, _mode_for(path))
             # Synced before it gets its name: after a crash the name could lead to an empty file.
-            os.fsync(made.descriptor)
-            made.put(path.name, is_new=is_new)
+            os.fsync(file.descriptor)
+            file.put(path.name, is_new=is_new)
 
 
 def sync_folder(folder: Path) -> None:
@@ -170,11 +170,11 @@ def create_file(path: Path, content: bytes, mode: int) -> None:
     """Create a file, completely or not at all; raises FileExistsError if it exists, and OSError."""
     from wtxtgit.io.temporary import new_file, opened_folder
 
-    with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
-        os.fchmod(made.descriptor, mode)
-        write_all(made.descriptor, (content,))
-        os.fsync(made.descriptor)
-        made.put(path.name, is_new=True)
+    with opened_folder(path.parent) as folder, new_file(folder, path.parent) as file:
+        os.fchmod(file.descriptor, mode)
+        write_all(file.descriptor, (content,))
+        os.fsync(file.descriptor)
+        file.put(path.name, is_new=True)
 
 
 def write_output(path: Path, write: Callable[[int], None]) -> None:

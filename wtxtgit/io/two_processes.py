@@ -30,7 +30,7 @@ _FIRST = 2
 """The number of results made here while the other process starts: a header and a block."""
 _KEPT = 2
 """Most results that are made here before it is their turn."""
-_ASKED, _TOLD = Struct("<II"), Struct("<I")
+_REQUEST, _RESULT = Struct("<II"), Struct("<I")
 _NOT_DONE = 0xFFFFFFFF
 
 
@@ -60,16 +60,16 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
                 yield first.popleft()[1]()
             elif due in ahead:
                 yield ahead.pop(due)()
-            elif not other.is_asked:
+            elif not other.has_pending:
                 if (following := next(left, None)) is None:
                     return
                 yield following[1]()
-            elif not other.has_told and len(ahead) < _KEPT and (following := next(left, None)):
+            elif not other.has_result and len(ahead) < _KEPT and (following := next(left, None)):
                 # Work instead of waiting.
                 ahead[following[0]] = _done(following[1])
                 continue
             else:
-                yield from other.told()
+                yield from other.result()
             due += 1
 
 
@@ -91,19 +91,19 @@ class _OtherProcess:
     def __init__(self, tasks: Callable[[], Iterator[Task]], until: contextlib.ExitStack) -> None:
         self._process: int | None = None
         self._descriptors: set[int] = set()
-        self._asked: deque[tuple[Task, int]] = deque()
+        self._pending: deque[tuple[Task, int]] = deque()
         self._free: list[int] = []
         self._ready = select.poll()
         until.callback(self._end)
         try:
             self._memory = memoryview(mmap.mmap(-1, _SLOT * _SLOTS))
-            asked, self._ask = self._pipe()
-            self._told, told = self._pipe()
-            self._fork(tasks, asked, told)
+            requests, self._requests = self._pipe()
+            self._results, results = self._pipe()
+            self._fork(tasks, requests, results)
         except OSError:
             return
-        self._close(asked, told)
-        self._ready.register(self._told, select.POLLIN)
+        self._close(requests, results)
+        self._ready.register(self._results, select.POLLIN)
         self._free += range(_SLOTS)
 
     def _pipe(self) -> tuple[int, int]:
@@ -116,7 +116,7 @@ class _OtherProcess:
             self._descriptors.remove(descriptor)
             os.close(descriptor)
 
-    def _fork(self, tasks: Callable[[], Iterator[Task]], asked: int, told: int) -> None:
+    def _fork(self, tasks: Callable[[], Iterator[Task]], requests: int, results: int) -> None:
         # A garbage collection in either process would copy all objects.
         gc.freeze()
         try:
@@ -128,10 +128,10 @@ class _OtherProcess:
                     if self._process == 0:
                         # Whoever waits for the end of our output must not have to wait for the
                         # other process.
-                        self._close(self._ask, self._told)
+                        self._close(self._requests, self._results)
                         for descriptor in (0, 1):
                             os.close(descriptor)
-                        self._serve(tasks(), asked, told)
+                        self._serve(tasks(), requests, results)
                 finally:
                     if self._process == 0:
                         os._exit(0)
@@ -151,26 +151,26 @@ class _OtherProcess:
         return bool(self._free)
 
     @property
-    def is_asked(self) -> bool:
-        return bool(self._asked)
+    def has_pending(self) -> bool:
+        return bool(self._pending)
 
     @property
-    def has_told(self) -> bool:
+    def has_result(self) -> bool:
         """Whether a result is there, or none will come."""
         return bool(self._ready.poll(0))
 
     def ask(self, number: int, task: Task) -> None:
         slot = self._free.pop()
-        self._asked.append((task, slot))
+        self._pending.append((task, slot))
         # If the process has ended that is noticed when its result is read.
         with contextlib.suppress(OSError):
-            os.write(self._ask, _ASKED.pack(number, slot))
+            os.write(self._requests, _REQUEST.pack(number, slot))
 
-    def told(self) -> Iterator[Sequence[memoryview]]:
+    def result(self) -> Iterator[Sequence[memoryview]]:
         """Yield the earliest result that was asked for."""
-        task, slot = self._asked.popleft()
-        told = os.read(self._told, _TOLD.size)
-        size = _TOLD.unpack(told)[0] if len(told) == _TOLD.size else _NOT_DONE
+        task, slot = self._pending.popleft()
+        answer = os.read(self._results, _RESULT.size)
+        size = _RESULT.unpack(answer)[0] if len(answer) == _RESULT.size else _NOT_DONE
         if size == _NOT_DONE:
             yield task()
         else:
@@ -178,15 +178,15 @@ class _OtherProcess:
             yield (self._memory[start : start + size],)
         self._free.append(slot)
 
-    def _serve(self, tasks: Iterator[Task], asked: int, told: int) -> None:
+    def _serve(self, tasks: Iterator[Task], requests: int, results: int) -> None:
         done = 0
-        while len(request := os.read(asked, _ASKED.size)) == _ASKED.size:
-            number, slot = _ASKED.unpack(request)
+        while len(request := os.read(requests, _REQUEST.size)) == _REQUEST.size:
+            number, slot = _REQUEST.unpack(request)
             for _ in range(number - done):
                 next(tasks)
             done = number + 1
             size = self._run(next(tasks), slot * _SLOT)
-            os.write(told, _TOLD.pack(_NOT_DONE if size is None else size))
+            os.write(results, _RESULT.pack(_NOT_DONE if size is None else size))
 
     def _run(self, task: Task, start: int) -> int | None:
         """Store the result of a task at `start`; returns its size, None if that fails."""

@@ -306,11 +306,11 @@ class FileReads:
         """Read bytes [start, end) from the file."""
         with self._failures():
             try:
-                found = [os.pread(self._descriptor, end - start, start)]
+                blocks = [os.pread(self._descriptor, end - start, start)]
                 # Linux returns at most 2 GiB at a time.
-                while found[-1] and (missing := end - start - sum(map(len, found))):
-                    found.append(os.pread(self._descriptor, missing, end - missing))
-                content = found[0] if len(found) == 1 else b"".join(found)
+                while blocks[-1] and (missing := end - start - sum(map(len, blocks))):
+                    blocks.append(os.pread(self._descriptor, missing, end - missing))
+                content = blocks[0] if len(blocks) == 1 else b"".join(blocks)
             except MemoryError:
                 raise EnvironmentFailure(
                     f"{self._name}: no memory left for {end - start} bytes of it",
@@ -401,16 +401,16 @@ def exactly(blocks: Iterable[Buffer], nbytes: int, what: str, field: str) -> Ite
 
     Raises FormatError, saying that `what` gave them, unless they have exactly `nbytes`.
     """
-    given = 0
+    count = 0
     for block in blocks:
         view = memoryview(block).cast("B")
-        given += len(view)
+        count += len(view)
         # Not a single byte too many is yielded: it would overwrite what comes next.
-        if given > nbytes:
+        if count > nbytes:
             break
         yield view
-    if given != nbytes:
-        raise FormatError(f"{what} gives {given} bytes, not {nbytes}", field=field)
+    if count != nbytes:
+        raise FormatError(f"{what} gives {count} bytes, not {nbytes}", field=field)
 
 
 WRITE_STEP = 64 * 1024

@@ -52,13 +52,13 @@ def list_store(store: Store) -> StoreListing:
 
 def _firsts(names: bytearray) -> Iterator[npt.NDArray[np.intp]]:
     """Yield the rows of each name's first occurrence, some at a time."""
-    held = np.frombuffer(names, f"S{NAME_SIZE}")
-    order = held.argsort(kind="stable")
+    table = np.frombuffer(names, f"S{NAME_SIZE}")
+    order = table.argsort(kind="stable")
     yield order[:1]
     for start in range(0, len(order) - 1, _BLOCK):
         rows = order[start : start + _BLOCK + 1]
-        here = held[rows]
-        yield rows[1:][here[1:] != here[:-1]]
+        block = table[rows]
+        yield rows[1:][block[1:] != block[:-1]]
 
 
 def check_store(
@@ -68,23 +68,23 @@ def check_store(
 
     `progress` gets counts of bytes, which add up to `packs_size`.
     """
-    own, held = store.own, DecodedBases()
+    own, cache = store.own, DecodedBases()
     # Bases are looked up in the tables, which may come from a wrong file `index`.
     own.prove()
     # Opened one by one: what is known of all of them would take more than the tables.
     tasks = (
-        partial(check_pack, own, held, name, nbytes, pack, progress)
+        partial(check_pack, own, cache, name, nbytes, pack, progress)
         for name, nbytes, pack in _packs(own)
     )
     count = len(own.names)
     # How many bytes they have, the caller knows.
     expect(progress, 0, count)
     with Workers(tasks, worthwhile(threads, packs_size(store), count or 1)) as workers:
-        damaged = tuple(found for found in workers if found is not None)
+        damaged = tuple(problem for problem in workers if problem is not None)
     lost: list[str] = []
     count = 0
     for name in _names_of(own, damaged):
-        if ChunkReading((own,), held).chunk(name, None) is None:
+        if ChunkReading((own,), cache).chunk(name, None) is None:
             count += 1
             if count <= MOST_TOLD:
                 lost.append(name.hex())
@@ -103,12 +103,12 @@ def check_store(
 def _names_of(own: PackFolder, damaged: Iterable[DamagedPack]) -> Iterator[bytes]:
     """Yield the names of all chunks that are damaged in some pack, sorted, each once."""
     names: list[memoryview] = []
-    for found in damaged:
+    for damage in damaged:
         # It may have been repacked meanwhile.
         with contextlib.suppress(FileNotFoundError):
-            if found.rows and (pack := own.opened(found.pack)) is not None:
-                held = np.frombuffer(pack.index.names, f"V{NAME_SIZE}")
-                names.append(held[np.sort(found.rows)].view(np.uint8).data)
+            if damage.rows and (pack := own.opened(damage.pack)) is not None:
+                table = np.frombuffer(pack.index.names, f"V{NAME_SIZE}")
+                names.append(table[np.sort(damage.rows)].view(np.uint8).data)
     # Within a pack, names ascend with rows. Bytes objects are made one by one: there may be very
     # many.
     return (name for name, _ in groupby(merge(*map(_each, names))))
@@ -125,7 +125,7 @@ def packs_size(store: Store) -> int:
 
 def check_pack(
     own: PackFolder,
-    held: DecodedBases,
+    cache: DecodedBases,
     name: str,
     nbytes: int,
     pack: ChunkPack | None,
@@ -136,19 +136,19 @@ def check_pack(
         return DamagedPack(name, own.damaged[name], {})
     chunks: dict[str, str] = {}
     rows = numbers("Q")
-    told = 0
+    reported = 0
     for row in pack.index.in_order():
         entry = pack.index.entry(row)
-        why = ChunkReading((own,), held).why_damaged(pack, entry)
+        why = ChunkReading((own,), cache).why_damaged(pack, entry)
         if why is not None:
             rows.append(row)
             if len(rows) <= MOST_TOLD:
                 chunks[entry.name.hex()] = why
         if progress is not None:
             progress(entry.length)
-            told += entry.length
+            reported += entry.length
     if progress is not None:
-        progress(nbytes - told)
+        progress(nbytes - reported)
     finish_file(progress)
     try:
         why = None if file_digest(pack.path) == name else _OTHER_NAME

@@ -137,23 +137,23 @@ class DecodedRun:
 
 def _joined(grouped: memoryview, items: Sequence[int], size: int) -> memoryview:
     """Return the bytes, in original order, of chunks of one size, each grouped by its item."""
-    made = bytearray(grouped.nbytes)
+    chunks = bytearray(grouped.nbytes)
     start = 0
     for item in items:
         group, end = size // item, start + size
         for place in range(item):
             at = start + place * group
-            made[start + place : end : item] = grouped[at : at + group]
+            chunks[start + place : end : item] = grouped[at : at + group]
         start = end
-    return memoryview(made)
+    return memoryview(chunks)
 
 
 def _undo(grouped: memoryview, base: memoryview) -> None:
     """Turn XORs with others into chunks, in place."""
     import numpy as np
 
-    held = np.frombuffer(grouped, np.uint8)
-    np.bitwise_xor(held, np.frombuffer(base, np.uint8), out=held)
+    array = np.frombuffer(grouped, np.uint8)
+    np.bitwise_xor(array, np.frombuffer(base, np.uint8), out=array)
 
 
 def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) -> DecodedChunk:
@@ -161,36 +161,36 @@ def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) 
 
     `bases` are those of the entry. Raises FormatError if the bytes can't be decoded.
     """
-    held = mapped(encoded)
+    content = mapped(encoded)
     if entry.encoding == STORED:
-        return DecodedChunk(held, 1)
+        return DecodedChunk(content, 1)
     decoder = _decoder.zstd
     if entry.encoding == PREFIX:
         prefix = b"".join(base.plain() for base in bases)
-        known = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        decoder = zstandard.ZstdDecompressor(dict_data=known, max_window_size=MAX_CODED)
-    made = memoryview(bytearray(entry.size))
-    _decompress(decoder, entry, held, made)
+        dictionary = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        decoder = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=MAX_CODED)
+    chunk = memoryview(bytearray(entry.size))
+    _decompress(decoder, entry, content, chunk)
     if entry.encoding == XOR:
         (base,) = bases
         if base.size != entry.size:
             _fail("has a base of a different size", entry)
-        _undo(made, base.grouped(entry.item))
-    return DecodedChunk(made, entry.item)
+        _undo(chunk, base.grouped(entry.item))
+    return DecodedChunk(chunk, entry.item)
 
 
 def _decompress(
-    decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, held: memoryview, made: memoryview
+    decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, content: memoryview, chunk: memoryview
 ) -> None:
-    """Fill `made` with the decompressed frames, of which the first belongs to `entry`."""
+    """Fill `chunk` with the decompressed frames, of which the first belongs to `entry`."""
     try:
-        reader = decoder.stream_reader(held, read_across_frames=entry.encoding != PREFIX)
-        given = reader.readinto(made)
-        is_more = given == made.nbytes and reader.read(1)
+        reader = decoder.stream_reader(content, read_across_frames=entry.encoding != PREFIX)
+        count = reader.readinto(chunk)
+        is_more = count == chunk.nbytes and reader.read(1)
     except zstandard.ZstdError:
         _fail("can't be decompressed with zstd", entry)
-    if given != made.nbytes or is_more:
-        _fail(f"does not give {made.nbytes} bytes", entry)
+    if count != chunk.nbytes or is_more:
+        _fail(f"does not give {chunk.nbytes} bytes", entry)
 
 
 def _fail(what: str, entry: ChunkEntry) -> NoReturn:

@@ -191,14 +191,14 @@ def distances(groups: Bytes, chain: Sequence[DecodedChunk]) -> list[float]:
     # A sample may miss a single row that changed.
     changed = [int(np.count_nonzero(groups != base)) for base in bases]
     return [
-        max(length / (_AS_SMALL * lengths[-1]), many / (_AS_FEW * max(1, changed[-1])))
-        for length, many in zip(lengths, changed, strict=True)
+        max(length / (_AS_SMALL * lengths[-1]), count / (_AS_FEW * max(1, changed[-1])))
+        for length, count in zip(lengths, changed, strict=True)
     ]
 
 
-def first_near(found: Sequence[float]) -> int:
+def first_near(distances: Sequence[float]) -> int:
     """Return the first base that is about as near as the last one, which is likely the nearest."""
-    return next(number for number, distance in enumerate(found) if distance <= 1)
+    return next(number for number, distance in enumerate(distances) if distance <= 1)
 
 
 def encode_moved(data: ByteView, bases: Sequence[DecodedChunk]) -> Encoded:
@@ -259,10 +259,10 @@ def _number_frames(
     for place, group in enumerate(groups):
         # The chunk before may have been of another kind.
         is_noise = (encoding, place) in known and len(set(group[:_LOOKED].tolist())) > _DIFFERENT
-        made = _own.as_it_is(group.data) if is_noise else frame(group.data)
-        if len(made) * _HARDLY > group.size * (_HARDLY - 1):
+        encoded = _own.as_it_is(group.data) if is_noise else frame(group.data)
+        if len(encoded) * _HARDLY > group.size * (_HARDLY - 1):
             known.add((encoding, place))
-        frames.append(made)
+        frames.append(encoded)
     return frames
 
 

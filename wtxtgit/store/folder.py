@@ -108,49 +108,49 @@ class ChunkTable:
         Results are cached for a while, because a checkout asks several times for the same names.
         """
         known = self._known
-        asked = [name for name in names if name not in known]
-        if not asked:
+        unknown = [name for name in names if name not in known]
+        if not unknown:
             return known
-        if self.count <= min(_MANY_OF * len(asked), _MOST_KNOWN - len(names)):
+        if self.count <= min(_MANY_OF * len(unknown), _MOST_KNOWN - len(names)):
             # A checkout mostly wants what one add brought, and so many names are not looked up one
             # by one.
             last = self.count - 1
             ordered = [name for (name,) in iter_unpack(f"{NAME_SIZE}s", self.names)]
-            found = dict.fromkeys(names, self.count)
-            found.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
+            rows_of = dict.fromkeys(names, self.count)
+            rows_of.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
             # Assigned only now that it is complete: other threads read it, too.
-            self._known = found
-            return found
-        if len(known) + len(asked) > _MOST_KNOWN:
-            known, asked = {}, list(names)
-            if len(asked) <= _MOST_KNOWN:
+            self._known = rows_of
+            return rows_of
+        if len(known) + len(unknown) > _MOST_KNOWN:
+            known, unknown = {}, list(names)
+            if len(unknown) <= _MOST_KNOWN:
                 self._known = known
-        held, heads = self.names, heads_of(b"".join(asked))
+        own_names, heads = self.names, heads_of(b"".join(unknown))
         rows = map(bisect_left, repeat(self.heads), heads)
-        for row, head, name in zip(rows, heads, asked, strict=True):
+        for row, head, name in zip(rows, heads, unknown, strict=True):
             # If several names have the same head the first one may be another.
-            if held[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
+            if own_names[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
                 is_near = row < self.count and self.heads[row] == head
-                row = first_row(held, self.heads, name) if is_near else self.count
-                if held[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
+                row = first_row(own_names, self.heads, name) if is_near else self.count
+                if own_names[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
                     row = self.count
             known[name] = row
         return known
 
     def _from(self, row: int, name: bytes) -> list[tuple[str, int]]:
-        found = []
+        copies = []
         while self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE] == name:
-            found.append((self.files[self.packs[row]][0], self.rows[row]))
+            copies.append((self.files[self.packs[row]][0], self.rows[row]))
             row += 1
-        return found
+        return copies
 
     def holding(self, names: Sequence[bytes]) -> set[str]:
         """Return the packs that hold any of these names."""
         rows = self._rows_of(names)
         if self._has_copies:
             return {pack for name in names for pack, _ in self._from(rows[name], name)}
-        found = set(map(rows.__getitem__, names)) - {self.count}
-        return {self.files[number][0] for number in set(map(self.packs.__getitem__, found))}
+        first_rows = set(map(rows.__getitem__, names)) - {self.count}
+        return {self.files[number][0] for number in set(map(self.packs.__getitem__, first_rows))}
 
     @cached_property
     def _has_copies(self) -> bool:
@@ -393,13 +393,13 @@ class PackFolder:
     @property
     def damaged(self) -> dict[str, str]:
         """Packs that can't be used, and what is wrong with each."""
-        self._told()
+        self._all_tables()
         return dict(self._damaged)
 
     @property
     def names(self) -> dict[str, int]:
         """The packs that exist, and their sizes in bytes."""
-        self._told()
+        self._all_tables()
         return dict(self._listed)
 
     def make(self) -> None:
@@ -466,7 +466,7 @@ class PackFolder:
         So garbage that is needed again is not collected, as in git. A pack whose time can't be
         changed, because it belongs to another user, has to be young.
         """
-        packs = [pack for table in self._told() for pack, _ in table.find(name)]
+        packs = [pack for table in self._all_tables() for pack, _ in table.find(name)]
         for pack in packs:
             if pack in self._used:
                 return True
@@ -485,18 +485,20 @@ class PackFolder:
 
     def has(self, names: Sequence[bytes]) -> set[bytes]:
         """Return those of the names whose chunks are here."""
-        return {name for table in self._told() for name in table.among(names)}
+        return {name for table in self._all_tables() for name in table.among(names)}
 
     def holds(self, name: bytes) -> bool:
-        return any(table.find(name) for table in self._told())
+        return any(table.find(name) for table in self._all_tables())
 
     def in_others(self, name: bytes, packs: Collection[str]) -> bool:
         """Tell whether a chunk is in a pack other than these."""
-        return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
+        return any(
+            pack not in packs for table in self._all_tables() for pack, _ in table.find(name)
+        )
 
     def holding(self, names: Sequence[bytes]) -> set[str]:
         """Return the packs that hold any of these names."""
-        return {pack for table in self._told() for pack in table.holding(names)}
+        return {pack for table in self._all_tables() for pack in table.holding(names)}
 
     def needed(self, packs: Iterable[str]) -> dict[str, int]:
         """Return packs and those that hold what they are decoded from, and the sizes of all.
@@ -504,18 +506,18 @@ class PackFolder:
         Unusable packs are left out. Raises EnvironmentFailure if a pack can't be read,
         FileNotFoundError if it is gone.
         """
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         todo = {*packs}
         while todo:
-            behind: set[str] = set()
+            base_packs: set[str] = set()
             for name in todo:
                 pack = self.opened(name)
                 if pack is not None:
-                    found[name] = pack.nbytes
+                    sizes[name] = pack.nbytes
                     # One pack at a time: a version may have a base for each of its chunks.
-                    behind |= self.holding(pack.index.bases)
-            todo = behind - found.keys()
-        return found
+                    base_packs |= self.holding(pack.index.bases)
+            todo = base_packs - sizes.keys()
+        return sizes
 
     def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
         """Return where a chunk is, cheapest to decode first; unusable packs are left out.
@@ -523,8 +525,8 @@ class PackFolder:
         Raises EnvironmentFailure if a pack can't be read.
         """
         while True:
-            found = []
-            places = [place for table in self._told() for place in table.find(name)]
+            copies = []
+            places = [place for table in self._all_tables() for place in table.find(name)]
             is_so = len(places) < 2 or len(set(places)) == len(places)
             try:
                 for at, row in places if is_so else ():
@@ -533,7 +535,7 @@ class PackFolder:
                         is_so = row < pack.index.count and pack.index.name(row) == name
                         if not is_so:
                             break
-                        found.append((pack, pack.index.entry(row)))
+                        copies.append((pack, pack.index.entry(row)))
             except FileNotFoundError:
                 # The pack was replaced: its chunks are in another one.
                 if self.refresh():
@@ -541,18 +543,18 @@ class PackFolder:
             # If the index is wrong in one place, nothing in it is trusted.
             if not is_so and self.prove():
                 continue
-            return found if len(found) < 2 else sorted(found, key=lambda copy: copy[1].depth)
+            return copies if len(copies) < 2 else sorted(copies, key=lambda copy: copy[1].depth)
 
     def first_copies(self, names: Sequence[bytes]) -> list[tuple[ChunkPack, ChunkEntry] | None]:
         """Return the first of the `copies` of each chunk, None if there is none.
 
         Adjacent chunks are mostly in one pack, whose rows are looked up together.
         """
-        found: list[tuple[ChunkPack, ChunkEntry] | None] = [None] * len(names)
+        copies: list[tuple[ChunkPack, ChunkEntry] | None] = [None] * len(names)
         by_pack: dict[str, list[tuple[int, int]]] = {}
-        tables = [table.find_all(names) for table in self._told()]
-        for number, found_in in enumerate(zip(*tables, strict=True)):
-            places = [place for in_table in found_in for place in in_table]
+        tables = [table.find_all(names) for table in self._all_tables()]
+        for number, in_tables in enumerate(zip(*tables, strict=True)):
+            places = [place for in_table in in_tables for place in in_table]
             if len(places) == 1:
                 by_pack.setdefault(places[0][0], []).append((number, places[0][1]))
         for at, rows in by_pack.items():
@@ -563,11 +565,11 @@ class PackFolder:
                     for (number, _), entry in zip(rows, entries, strict=True):
                         # The index is not trusted.
                         if entry.name == names[number]:
-                            found[number] = pack, entry
+                            copies[number] = pack, entry
         for number, name in enumerate(names):
-            if found[number] is None:
-                found[number] = next(iter(self.copies(name)), None)
-        return found
+            if copies[number] is None:
+                copies[number] = next(iter(self.copies(name)), None)
+        return copies
 
     def opened(self, name: str) -> ChunkPack | None:
         """Return a pack by its name; None if it is damaged.
@@ -604,7 +606,7 @@ class PackFolder:
         """Look for packs that were added or removed; returns whether there are any."""
         with self._lock:
             if self._tables is None:
-                self._told()
+                self._all_tables()
                 return True
             listed = self._list()
             if listed == self._listed:
@@ -626,7 +628,7 @@ class PackFolder:
         if a pack can't be read.
         """
         with self._lock:
-            before = self._told()
+            before = self._all_tables()
             if self._is_proved:
                 return False
             self._listed = self._list()
@@ -634,7 +636,7 @@ class PackFolder:
             self._is_proved = True
             return True
 
-    def _told(self) -> tuple[ChunkTable, ...]:
+    def _all_tables(self) -> tuple[ChunkTable, ...]:
         """Return the tables of all packs, read when first needed."""
         if self._tables is None:
             with self._lock:
@@ -676,7 +678,7 @@ class PackFolder:
         self._tables = (first, rest) if rest.count else (first,)
 
     def _list(self) -> dict[str, int]:
-        found = {}
+        sizes = {}
         try:
             with os.scandir(self.packs) as entries:
                 for entry in entries:
@@ -686,13 +688,13 @@ class PackFolder:
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
                             if stat.S_ISREG(status.st_mode):
-                                found[name[1]] = status.st_size
+                                sizes[name[1]] = status.st_size
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
             with failures(self.packs):
                 raise error
-        return found
+        return sizes
 
     def _read_index(self) -> ChunkTable:
         path = self.folder / INDEX
@@ -714,7 +716,7 @@ class PackFolder:
         with (
             contextlib.suppress(OSError),
             opened_folder(self.folder) as folder,
-            new_file(folder, self.folder, _INDEX_MODE) as made,
+            new_file(folder, self.folder, _INDEX_MODE) as file,
         ):
-            write_all(made.descriptor, format_table(table))
-            made.put(INDEX)
+            write_all(file.descriptor, format_table(table))
+            file.put(INDEX)

@@ -33,9 +33,9 @@ _SHORT_REACH = 8
 class MovedRows:
     """What one writer knows of earlier versions; threads may share it."""
 
-    def __init__(self, own: PackFolder, held: DecodedBases) -> None:
+    def __init__(self, own: PackFolder, cache: DecodedBases) -> None:
         self._own = own
-        self._held = held
+        self._cache = cache
         self._lock = Lock()
         # The chunk of each value. Threads add chunks in no particular order, so the position after
         # a chunk does not tell which one followed it, but its bytes do.
@@ -69,8 +69,8 @@ class MovedRows:
         return self._failures % _SELDOM == 0
 
     def _bases(self, names: Iterable[bytes]) -> list[BaseChunk]:
-        found = (base_of(self._own, name, self._held) for name in names)
-        return [base for base in found if base is not None and base.data.size <= MAX_MOVED]
+        bases = (base_of(self._own, name, self._cache) for name in names)
+        return [base for base in bases if base is not None and base.data.size <= MAX_MOVED]
 
     def behind(self, sources: Sequence[BaseChunk]) -> Iterator[list[BaseChunk]]:
         """Yield the pairs of chunks, in order, from which the sources themselves were encoded when
@@ -91,17 +91,17 @@ class MovedRows:
 
     def _looked_for(self, data: memoryview, item: int) -> list[bytes]:
         """Return the chunks that contain the beginning and the end of `data`, or its middle."""
-        held = np.frombuffer(data, np.uint8)
+        array = np.frombuffer(data, np.uint8)
         last = len(data) - _APART - _VALUE
-        found: dict[bytes, None] = {}
+        chunks: dict[bytes, None] = {}
         for start in (0, last // item * item, last // 2 // item * item):
-            run = held[start : start + _APART + _VALUE - 1]
+            run = array[start : start + _APART + _VALUE - 1]
             windows = np.lib.stride_tricks.sliding_window_view(run, _VALUE)[::item]
             values = np.ascontiguousarray(windows).view("<u8")[:, 0].tolist()
             met = self._values.keys() & values
-            if met and len(found) < 2:
-                found[self._values[next(iter(met))]] = None
-        return list(found)
+            if met and len(chunks) < 2:
+                chunks[self._values[next(iter(met))]] = None
+        return list(chunks)
 
     def _learn(self, pack: ChunkPack, position: int) -> None:
         """Keep values of the chunks around a position."""
@@ -110,20 +110,20 @@ class MovedRows:
             self._learnt.clear()
         reach = _REACH if self._failures < _PATIENCE else _SHORT_REACH
         first = max(0, position - reach)
-        wanted = range(first, min(pack.index.count, position + reach + 1))
+        positions = range(first, min(pack.index.count, position + reach + 1))
         # Chunks with bases may alternate between packs.
         learnt = self._learnt.get(pack.path.stem, range(0))
-        for at in wanted:
+        for at in positions:
             if at in learnt:
                 continue
             name = pack.index.name(pack.index.row_at(at))
-            found = ChunkReading((self._own,), self._held).base(name, MAX_DEPTH, MAX_MOVED)
-            if found is None:
+            base = ChunkReading((self._own,), self._cache).base(name, MAX_DEPTH, MAX_MOVED)
+            if base is None:
                 continue
-            plain = found.data.plain()
+            plain = base.data.plain()
             values = np.frombuffer(plain[: len(plain) // _VALUE * _VALUE], "<u8")
             for value in values[:: _APART // _VALUE].tolist():
                 # Zeros, and other common values, are no evidence.
                 if value:
                     self._values.setdefault(value, name)
-        self._learnt[pack.path.stem] = wanted
+        self._learnt[pack.path.stem] = positions

@@ -84,8 +84,8 @@ class ChunkIndex:
 
     def row(self, name: bytes) -> int | None:
         """Return the row of a chunk; None if the pack does not have it."""
-        found = first_row(self.names, self._heads, name)
-        return found if self.name(found) == name else None
+        row = first_row(self.names, self._heads, name)
+        return row if self.name(row) == name else None
 
     def name(self, row: int) -> bytes:
         return self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE]
@@ -153,8 +153,8 @@ class ChunkIndex:
     @property
     def bases(self) -> list[bytes]:
         """The names of all bases."""
-        held = self._bases
-        return [held[at : at + NAME_SIZE] for at in range(0, len(held), NAME_SIZE)]
+        names = self._bases
+        return [names[at : at + NAME_SIZE] for at in range(0, len(names), NAME_SIZE)]
 
     @property
     def base_count(self) -> int:
@@ -178,10 +178,10 @@ def heads_of(names: bytes | memoryview) -> memoryview:
 
 def numbers_of(kind: str, content: bytes | memoryview) -> Column:
     """Parse little-endian numbers."""
-    found = array(kind, bytes(content))
+    numbers = array(kind, bytes(content))
     if sys.byteorder == "big":
-        found.byteswap()
-    return found
+        numbers.byteswap()
+    return numbers
 
 
 def _written(column: Column) -> bytes:
@@ -336,7 +336,7 @@ def _check_columns(columns: Sequence[Column], base_count: int, end: int) -> None
 
 def _in_order(place: Column, length: Column) -> Column:
     """Return the rows by position; at equal positions empty chunks come first."""
-    ends = [at << 64 | taken for at, taken in zip(place, length, strict=True)]
+    ends = [at << 64 | size for at, size in zip(place, length, strict=True)]
     return array(U8, sorted(range(len(place)), key=ends.__getitem__))
 
 

@@ -31,12 +31,12 @@ def prune_store(
     another prune is running, or a pack can't be read or written.
     """
     if dry_run:
-        return _Pruning(store, judge).told()
+        return _Pruning(store, judge).report()
     with alone(store):
         pruning = _Pruning(store, judge)
         if pruning.gone:
             pruning.carry_out(progress)
-    return pruning.told()
+    return pruning.report()
 
 
 class _Pruning:
@@ -106,7 +106,7 @@ class _Pruning:
             order += free
             waiting = [name for name in waiting if name not in free]
 
-    def _remove(self, packs: Sequence[str], made: Set[str] = frozenset()) -> None:
+    def _remove(self, packs: Sequence[str], written: Set[str] = frozenset()) -> None:
         """Remove packs, unless something that was added or used meanwhile needs them."""
         if not packs:
             return
@@ -114,7 +114,7 @@ class _Pruning:
         with own.dropping():
             own.refresh()
             names = own.names
-            added = names.keys() - self._before.keys() - made
+            added = names.keys() - self._before.keys() - written
             used = {name for name in packs if own.time(name) != self._times[name]}
             bases = {
                 base
@@ -127,7 +127,7 @@ class _Pruning:
             remove(own, [name for name in packs if name not in stays], self._times, self.gone)
             own.refresh()
 
-    def told(self) -> StorePruned:
+    def report(self) -> StorePruned:
         after = self._own.names
         return StorePruned(
             self._store.folder,

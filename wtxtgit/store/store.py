@@ -34,7 +34,7 @@ class Store:
         self.own = PackFolder(folder, shared=shared)
         self.borrowed = tuple(PackFolder(path, is_own=False) for path in alternates)
         self._all = (self.own, *self.borrowed)
-        self._held = DecodedBases()
+        self._cache = DecodedBases()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[StoreWriter]:
@@ -45,7 +45,7 @@ class Store:
         # Imported here: most commands only read.
         from wtxtgit.store.writer import StoreWriter
 
-        with StoreWriter(self.own, self._held, self.borrowed) as writer:
+        with StoreWriter(self.own, self._cache, self.borrowed) as writer:
             yield writer
             writer.finish()
 
@@ -54,13 +54,13 @@ class Store:
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         """Return those of the names (32 bytes each) for which there are chunks; none is read."""
-        asked = list(names)
-        found = self._told(asked)
-        if len(found) < len(asked) and len(found) < len(set(asked)) and self.prove():
-            found = self._told(asked)
-        return found
+        wanted = list(names)
+        present = self._present(wanted)
+        if len(present) < len(wanted) and len(present) < len(set(wanted)) and self.prove():
+            present = self._present(wanted)
+        return present
 
-    def _told(self, names: Sequence[bytes]) -> set[bytes]:
+    def _present(self, names: Sequence[bytes]) -> set[bytes]:
         """Return those of the names that the tables of a folder list."""
         return {name for folder in self._all for name in folder.has(names)} if names else set()
 
@@ -70,18 +70,18 @@ class Store:
 
         Whoever modifies or replaces a pack can't forge the time at which its inode changed.
         """
-        found = set()
+        states = set()
         try:
             for folder, pack, _ in self._needed(names) or ():
                 status = folder.path(pack).stat()
-                told = (
+                state = (
                     f"{pack} {status.st_dev} {status.st_ino} {status.st_size} "
                     f"{status.st_mtime_ns} {status.st_ctime_ns}"
                 )
-                found.add(sha256(told.encode()).digest())
+                states.add(sha256(state.encode()).digest())
         except (OSError, EnvironmentFailure):
             return set()
-        return found
+        return states
 
     def _needed(self, names: Iterable[bytes]) -> list[tuple[PackFolder, str, int]] | None:
         """Return the packs that have to be read for chunks, with their sizes; None if a chunk is
@@ -89,19 +89,19 @@ class Store:
 
         Raises as `PackFolder.needed` does.
         """
-        held: list[set[str]] = [set() for _ in self._all]
+        packs_of: list[set[str]] = [set() for _ in self._all]
         for group in in_groups(names, FEW_NAMES):
-            wanted = [*dict.fromkeys(group)]
+            chunks = [*dict.fromkeys(group)]
             # What clean stored a moment ago was added by another writer.
-            if len(self._told(wanted)) < len(wanted):
+            if len(self._present(chunks)) < len(chunks):
                 self.refresh()
-                if len(self.has(wanted)) < len(wanted):
+                if len(self.has(chunks)) < len(chunks):
                     return None
-            for folder, packs in zip(self._all, held, strict=True):
-                packs |= folder.holding(wanted)
+            for folder, packs in zip(self._all, packs_of, strict=True):
+                packs |= folder.holding(chunks)
         needed = [
             (folder, pack, size)
-            for folder, packs in zip(self._all, held, strict=True)
+            for folder, packs in zip(self._all, packs_of, strict=True)
             for pack, size in folder.needed(packs).items()
         ]
         # A table may still list the chunks of an unusable pack, which can't be read.
@@ -117,14 +117,14 @@ class Store:
         `size` is the size that a text states: a chunk of another size does not count. Raises
         PayloadMissing, or PayloadDamaged, which names the packs, if no copy is intact.
         """
-        reading = ChunkReading(self._all, self._held)
-        found = reading.chunk(name, size)
-        if found is None and any((self.refresh(), self.prove())):
+        reading = ChunkReading(self._all, self._cache)
+        chunk = reading.chunk(name, size)
+        if chunk is None and any((self.refresh(), self.prove())):
             # Another process may have added it, or moved it to another pack; or the index was
             # wrong.
-            found = reading.chunk(name, size)
-        if found is not None:
-            return found
+            chunk = reading.chunk(name, size)
+        if chunk is not None:
+            return chunk
         if reading.problems:
             raise PayloadDamaged(name, "; ".join(reading.problems), hint=MENDS_STORE)
         unusable = [
@@ -137,7 +137,7 @@ class Store:
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         """See `PayloadSource`: the bytes are checked against the names."""
-        run = run_of(self._all, names, size, self._held)
+        run = run_of(self._all, names, size, self._cache)
         if run is None:
             return None
         data = run.plain()

@@ -141,8 +141,8 @@ class NewPack:
         """Add a chunk with the encoding that it has in another pack; `encoded` are its bytes
         there.
         """
-        held = Encoded(encoded, entry.encoding, entry.item, entry.length)
-        self.add(entry.name, held, entry.size, entry.bases, entry.depth)
+        chunk = Encoded(encoded, entry.encoding, entry.item, entry.length)
+        self.add(entry.name, chunk, entry.size, entry.bases, entry.depth)
 
     def write(self) -> None:
         """Write waiting chunks if there are enough and no other thread does.
@@ -187,10 +187,10 @@ class NewPack:
     def _write(self) -> None:
         """Write waiting chunks, some at a time, because each call may wait for the interpreter."""
         while self._waiting:
-            some = [self._waiting.popleft()]
-            while self._waiting and len(some) < _TOGETHER:
-                some.append(self._waiting.popleft())
-            self._append(memoryview(b"".join(some)))
+            batch = [self._waiting.popleft()]
+            while self._waiting and len(batch) < _TOGETHER:
+                batch.append(self._waiting.popleft())
+            self._append(memoryview(b"".join(batch)))
 
     def _append(self, content: memoryview) -> int:
         try:
@@ -215,12 +215,14 @@ class BasedChunk:
 class StoreWriter:
     """Adds chunks to a folder, from any thread; a context manager, used by `Store.writing`.
 
-    `held` is shared with the store's readers; `borrowed` are the folders of alternates.
+    `cache` is shared with the store's readers; `borrowed` are the folders of alternates.
     """
 
-    def __init__(self, own: PackFolder, held: DecodedBases, borrowed: Sequence[PackFolder]) -> None:
+    def __init__(
+        self, own: PackFolder, cache: DecodedBases, borrowed: Sequence[PackFolder]
+    ) -> None:
         self._own = own
-        self._held = held
+        self._cache = cache
         self._borrowed = borrowed
         self._folder = own.packs
         self._lock = Lock()
@@ -228,7 +230,7 @@ class StoreWriter:
         self._begun: set[bytes] = set()
         self._pack: NewPack | None = None
         self._finishing: _Finishing | None = None
-        self._moved = MovedRows(own, held)
+        self._moved = MovedRows(own, cache)
         self._adding = contextlib.ExitStack()
         self._is_adding = False
 
@@ -269,13 +271,13 @@ class StoreWriter:
     ) -> None:
         """Add adjacent chunks of `size` bytes in `data`, each as `put` does."""
         with self._lock:
-            asked = {name: k for k, name in enumerate(names) if name not in self._begun}
-            there = {name: k for name, k in asked.items() if self._is_there(name)}
-            added = {name: k for name, k in asked.items() if name not in there}
+            new = {name: k for k, name in enumerate(names) if name not in self._begun}
+            present = {name: k for name, k in new.items() if self._is_there(name)}
+            added = {name: k for name, k in new.items() if name not in present}
             self._begun.update(added)
-        if there:
+        if present:
             # Without the lock, because chunks are decoded here.
-            damaged = self._damaged(there, data, size)
+            damaged = self._damaged(present, data, size)
             with self._lock:
                 again = {name: k for name, k in damaged.items() if name not in self._begun}
                 self._begun.update(again)
@@ -283,26 +285,28 @@ class StoreWriter:
         try:
             # Without the lock, because this takes the most time.
             groups = grouped_chunks(data, size, item_size) if len(added) > 1 else None
-            wanted = [base for k in added.values() if (base := bases[k]) is not None]
-            held, whole = held_bases(self._own, wanted, size) if wanted else (self._held, set())
+            base_names = [base for k in added.values() if (base := bases[k]) is not None]
+            cache, whole = (
+                held_bases(self._own, base_names, size) if base_names else (self._cache, set())
+            )
             chains = {
-                k: self._chain(base, size, held)
+                k: self._chain(base, size, cache)
                 for k in added.values()
                 if (base := bases[k]) is not None
             }
             chosen = {} if groups is None else _chosen(groups, chains)
             noisy: NoisyGroups = set()
-            made = []
+            encoded = []
             for name, k in added.items():
                 chunk = data[k * size : (k + 1) * size]
                 group = None if groups is None else groups[:, k]
                 chain = chains.get(k, [])
-                chunk_made = self._encoded(
+                encoded_chunk = self._encoded(
                     chunk, item_size, bases[k], chain, whole, group, noisy, chosen.get(k)
                 )
-                made.append((name, chunk_made))
+                encoded.append((name, encoded_chunk))
             with self._lock:
-                packs = {self._add(name, chunk, size) for name, chunk in made}
+                packs = {self._add(name, chunk, size) for name, chunk in encoded}
             for pack in packs:
                 pack.write()
         except BaseException:
@@ -313,20 +317,20 @@ class StoreWriter:
     def _is_there(self, name: bytes) -> bool:
         return self._own.use(name) or any(folder.holds(name) for folder in self._borrowed)
 
-    def _damaged(self, there: Mapping[bytes, int], data: ByteView, size: int) -> dict[bytes, int]:
+    def _damaged(self, present: Mapping[bytes, int], data: ByteView, size: int) -> dict[bytes, int]:
         """Return those of some chunks of `data` of which no copy matches its name.
 
         The file may be the last copy of them: whoever can write to the store is not trusted.
         """
         folders = (self._own, *self._borrowed)
-        run = run_of(folders, list(there), size, self._held)
+        run = run_of(folders, list(present), size, self._cache)
         if run is not None and all(
-            same_bytes(chunk, data[there[name] * size : (there[name] + 1) * size])
-            for name, chunk in run.chunks(list(there))
+            same_bytes(chunk, data[present[name] * size : (present[name] + 1) * size])
+            for name, chunk in run.chunks(list(present))
         ):
             return {}
-        reading = ChunkReading(folders, self._held)
-        return {name: k for name, k in there.items() if reading.chunk(name, size) is None}
+        reading = ChunkReading(folders, self._cache)
+        return {name: k for name, k in present.items() if reading.chunk(name, size) is None}
 
     def _encoded(
         self,
@@ -352,13 +356,13 @@ class StoreWriter:
             best = self._moved_from(mapped(data), item, base, best)
         return best
 
-    def _chain(self, base: bytes, size: int, held: DecodedBases) -> list[BaseChunk]:
+    def _chain(self, base: bytes, size: int, cache: DecodedBases) -> list[BaseChunk]:
         """Return what a chunk may be the XOR with: its base, and the chain of that one's XOR bases.
 
         A step of fine-tuning is about as near to the first version as to the last one, and using
         the first keeps chains short. Rows that changed are nearer to the last one.
         """
-        chain = [base for base in chain_of(self._own, base, held) if base.data.size == size]
+        chain = [base for base in chain_of(self._own, base, cache) if base.data.size == size]
         # After so many small changes a chunk is still similar to the first version. Large chunks
         # are not cached, so each base would have to be decoded again.
         is_long = chain and chain[-1].depth == MAX_DEPTH
@@ -386,17 +390,17 @@ class StoreWriter:
             self._close_pack()
             self._end_finishing()
 
-    def _add(self, name: bytes, made: BasedChunk, size: int) -> NewPack:
-        if self._pack is not None and not self._pack.has_room(made.encoded.length):
+    def _add(self, name: bytes, chunk: BasedChunk, size: int) -> NewPack:
+        if self._pack is not None and not self._pack.has_room(chunk.encoded.length):
             self._close_pack()
         if self._pack is None:
             with failures(self._folder, missing=EnvironmentFailure):
                 self._own.make()
             self._begin()
             self._pack = NewPack(self._own)
-        bases = tuple(base.name for base in made.bases)
-        depth = max((base.depth + 1 for base in made.bases), default=0)
-        self._pack.add(name, made.encoded, size, bases, depth)
+        bases = tuple(base.name for base in chunk.bases)
+        depth = max((base.depth + 1 for base in chunk.bases), default=0)
+        self._pack.add(name, chunk.encoded, size, bases, depth)
         return self._pack
 
     def _close_pack(self) -> None:
@@ -420,18 +424,18 @@ def _chosen(groups: Bytes, chains: Mapping[int, Sequence[BaseChunk]]) -> dict[in
     If each chunk chose for itself, those equally near to two versions would use either by chance: a
     version would need a part of every other one, from packs that some remotes only send as a whole.
     """
-    found = {
+    distances_of = {
         k: distances(groups[:, k], [base.data for base in chain])
         for k, chain in chains.items()
         if chain
     }
     firsts: dict[int, list[int]] = {}
-    for one in found.values():
+    for one in distances_of.values():
         firsts.setdefault(len(one), []).append(first_near(one))
     usual = {count: sorted(numbers)[len(numbers) // 2] for count, numbers in firsts.items()}
     return {
         k: usual[len(one)] if one[usual[len(one)]] <= _AS_GOOD else first_near(one)
-        for k, one in found.items()
+        for k, one in distances_of.items()
     }
 
 
