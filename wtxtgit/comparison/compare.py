@@ -275,12 +275,12 @@ def with_members(
     if report.a_format != report.b_format or report.a_format not in registry.set_names():
         return report
     of_before, of_after = (any_format.members(side.data, side.open_member) for side in sides)
-    there = frozenset(of_before)
+    before_names = frozenset(of_before)
     metadata, parts = list(report.metadata), list(report.parts)
     # The set has the metadata of some of its files.
-    told = [(one.path, one.before, one.after) for one in metadata]
+    of_set = [(one.path, one.before, one.after) for one in metadata]
     for name in of_after:
-        if name not in there:
+        if name not in before_names:
             continue
         # Of files that can't be read alone the set tells all.
         with suppress(InputError):
@@ -291,7 +291,7 @@ def with_members(
             metadata += [
                 replace(each, path=where + each.path)
                 for each in one.metadata
-                if (each.path, each.before, each.after) not in told
+                if (each.path, each.before, each.after) not in of_set
             ]
             parts += [replace(each, file=name) for each in one.parts]
     metadata.sort(key=lambda each: not each.matters)
@@ -388,7 +388,7 @@ class _Diff:
         kinds = {_kind(tensor) for _, tensor in changed}
         # Bytes that are decoded have no number, also if those of the other side have one.
         decoded = {_kind(tensor) for _, tensor in changed if isinstance(tensor.held, PackedBytes)}
-        there: defaultdict[Hashable, list[Tensor]] = defaultdict(list)
+        by_identity: defaultdict[Hashable, list[Tensor]] = defaultdict(list)
         for tensor in self.before.tensors:
             kind = _kind(tensor)
             if kind not in kinds:
@@ -398,14 +398,14 @@ class _Diff:
             if content is None or kind in decoded:
                 identities.add(self._sampled(self.before, tensor))
             for identity in identities - {None}:
-                if len(there[identity]) < _MOST_ALIKE:
-                    there[identity].append(tensor)
+                if len(by_identity[identity]) < _MOST_ALIKE:
+                    by_identity[identity].append(tensor)
         for place, tensor in changed:
             content = self.after.content(tensor)
             which = (
                 self._sampled(self.after, tensor) if content is None else (_kind(tensor), content)
             )
-            for other in there.get(which, ()):
+            for other in by_identity.get(which, ()):
                 if content is not None or self._are_equal(other, tensor):
                     yield place, other.name
                     break
@@ -573,13 +573,13 @@ class _Diff:
         identity: Callable[[Checkpoint, Tensor], Hashable],
     ) -> dict[Key, Key]:
         """Return the removed tensor's key for each added one of its identity; None has no match."""
-        there: defaultdict[object, list[Key]] = defaultdict(list)
+        by_identity: defaultdict[object, list[Key]] = defaultdict(list)
         for key, tensor in removed.items():
-            there[_kind(tensor), identity(self.before, tensor)].append(key)
+            by_identity[_kind(tensor), identity(self.before, tensor)].append(key)
         pairs = {}
         for key, tensor in added.items():
             which = identity(self.after, tensor)
-            candidates = there.get((_kind(tensor), which))
+            candidates = by_identity.get((_kind(tensor), which))
             if which is not None and candidates:
                 pairs[key] = candidates.pop(0)
         return pairs
@@ -710,8 +710,8 @@ def _metadata(
 
 
 def _rest(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> dict[str, object]:
-    told = checkpoint.metadata.get(REST)
-    return rest_of(side, checkpoint.metadata, options) | (told if isinstance(told, dict) else {})
+    rest = checkpoint.metadata.get(REST)
+    return rest_of(side, checkpoint.metadata, options) | (rest if isinstance(rest, dict) else {})
 
 
 def _leave_shared(*rests: dict[str, object]) -> None:

@@ -23,10 +23,10 @@ def base_named(target: str, *, threads: int | None = None) -> str | None:
         return None
     checked(shown_name(target), data)
     finder = _finder(target)
-    found = None if finder is None else finder.find(base_of(data) or b"")
-    if found is None:
+    base = None if finder is None else finder.find(base_of(data) or b"")
+    if base is None:
         raise _not_there(target, data)
-    return found.name
+    return base.name
 
 
 def targets(
@@ -45,30 +45,30 @@ def targets(
             sides.append(data)
             continue
         report = checked(shown_name(name), data)
-        wanted = base_of(data) or b""
-        if not is_delta(other) and has_root(other, wanted):
+        root = base_of(data) or b""
+        if not is_delta(other) and has_root(other, root):
             base_name, base = (
                 shown_name(other_name),
                 attached_text(other_name, other, threads=threads),
             )
         else:
-            base_name, base = _base_in_repository(name, data, wanted, threads)
-        made = change_made(shown_name(name), data, base_name, base, report, threads=threads)
+            base_name, base = _base_in_repository(name, data, root, threads)
+        change = change_made(shown_name(name), data, base_name, base, report, threads=threads)
         notes += [
-            f"no hash covers {one}: it is known only from the delta" for one in made.uncovered
+            f"no hash covers {one}: it is known only from the delta" for one in change.uncovered
         ]
-        sides.append(made.after)
+        sides.append(change.after)
     return sides, tuple(notes)
 
 
 def _base_in_repository(
-    name: str, data: ByteView, wanted: bytes, threads: int | None
+    name: str, data: ByteView, root: bytes, threads: int | None
 ) -> tuple[str, ByteView]:
     finder = _finder(name)
-    found = None if finder is None else finder.find(wanted)
-    if finder is None or found is None:
+    base = None if finder is None else finder.find(root)
+    if finder is None or base is None:
         raise _not_there(name, data)
-    return found.name, opened_base(finder.repo, found, threads=threads)
+    return base.name, opened_base(finder.repo, base, threads=threads)
 
 
 def _finder(target: str) -> BaseFinder | None:

@@ -114,8 +114,8 @@ def _compared(
             # git only calls this for files that differ: an empty report would be confusing.
             if not is_empty(report):
                 return report
-            told = _stored_forms(pair)
-            return report if told is None else replace(report, notes=(*report.notes, told))
+            note = _stored_forms(pair)
+            return report if note is None else replace(report, notes=(*report.notes, note))
         # Only one side: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:

@@ -132,11 +132,11 @@ def file_of(side: Side) -> ByteView:
     return text.view if text is not None and text.is_container else side.data
 
 
-def rest_of(side: Side, told: object, options: ReadOptions) -> dict[str, object]:
+def rest_of(side: Side, metadata: object, options: ReadOptions) -> dict[str, object]:
     """Return, by name, what else somebody may have changed in a file, such as reserved fields.
 
     It is what a merge leaves as it is: `docs/merge.md`. Left out are bytes of no part, which
-    `part_changes` compares, and what stands in the metadata that are `told`.
+    `part_changes` compares, and what stands in `metadata`.
     """
     try:
         rest = _rest(file_of(side), options)
@@ -145,7 +145,7 @@ def rest_of(side: Side, told: object, options: ReadOptions) -> dict[str, object]
     return {
         name: value
         for name, value in rest.items()
-        if name != _GAPS and not _has(told, name.split("/")[1:])
+        if name != _GAPS and not _has(metadata, name.split("/")[1:])
     }
 
 
@@ -192,28 +192,28 @@ def _of_side(
         return Leftovers()
     inside = checkpoint.metadata.get("in chunks")
     # Chunks whose values or tensors are compared elsewhere.
-    told = {chunk.name for chunk in checkpoint.nested}
-    told.update(inside if isinstance(inside, dict) else ())
+    elsewhere = {chunk.name for chunk in checkpoint.nested}
+    elsewhere.update(inside if isinstance(inside, dict) else ())
     data = file_of(side)
-    found = _without(data, leftovers(data, options), told)
+    leftover = _without(data, leftovers(data, options), elsewhere)
     for chunk in checkpoint.nested:
         if chunk.name in same:
             continue
         # Why a file in a chunk can't be read is told elsewhere.
         with suppress(FormatError):
             inner = chunk.open()
-            found = found.joined(_without(inner, leftovers(inner, options)), chunk.name)
-    return found
+            leftover = leftover.joined(_without(inner, leftovers(inner, options)), chunk.name)
+    return leftover
 
 
-def _without(data: ByteView, found: Leftovers, told: Collection[str] = ()) -> Leftovers:
+def _without(data: ByteView, leftover: Leftovers, elsewhere: Collection[str] = ()) -> Leftovers:
     """Leave out parts that are told elsewhere, and what tells nothing."""
     listed = (
         one
-        for one in found.listed
-        if one.name is None or not (one.name in told or _is_fingerprint(data, one, one.name))
+        for one in leftover.listed
+        if one.name is None or not (one.name in elsewhere or _is_fingerprint(data, one, one.name))
     )
-    return replace(found, listed=tuple(listed))
+    return replace(leftover, listed=tuple(listed))
 
 
 def _is_fingerprint(data: ByteView, one: Leftover, name: str) -> bool:
@@ -234,8 +234,8 @@ def _named(old: Sequence[Leftover], new: Sequence[Leftover]) -> Iterator[PartCha
         yield _change(key[0], a, b)
 
 
-def _keyed(found: Sequence[Leftover]) -> dict[Key, Leftover]:
-    named = [one for one in found if one.name is not None]
+def _keyed(listed: Sequence[Leftover]) -> dict[Key, Leftover]:
+    named = [one for one in listed if one.name is not None]
     return dict(zip(keys_of(one.name or "" for one in named), named, strict=True))
 
 

@@ -81,9 +81,9 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     tracked, untracked, refused, doubtful = index.candidates(repo, wanted)
     # In a sparse checkout git decides whether a new file may be added.
     is_sparse = repo.config.is_true("core.sparseCheckout")
-    asked = tracked if is_sparse else [*tracked, *untracked]
+    candidates = tracked if is_sparse else [*tracked, *untracked]
     links = _links(repo)
-    drivers = drivers_alone(repo, asked)
+    drivers = drivers_alone(repo, candidates)
     filtered = tuple(
         path for path in drivers if path not in links and file_size(repo.file(path)) is not None
     )

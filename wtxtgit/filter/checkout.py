@@ -110,19 +110,19 @@ def checkout(
     if pathspecs and not listed:
         raise UsageError(f"no tracked file matches {' '.join(map(ascii, pathspecs))}")
     files = {e.path: e for e in listed if not (e.stage or e.skipped or e.intended) and e.is_file}
-    wanted = [files[path] for path in status.filtered_alone(repo, files)]
+    filtered = [files[path] for path in status.filtered_alone(repo, files)]
     with ContentCache(repo, key_file) as known:
-        differing, unnoted = status.file_changes(repo, wanted, known, settings.threads)
+        differing, unnoted = status.file_changes(repo, filtered, known, settings.threads)
     todo: dict[TreeEntry, Moment | None] = {}
     changed: list[TreeEntry] = []
     left: list[bytes] = []
     failed: list[Failed] = []
-    for entry in wanted:
+    for entry in filtered:
         change = differing.get(entry.path)
         # Before the file is examined, so that a later write is noticed.
-        seen = moment(repo.worktree, entry.path)
+        last_change = moment(repo.worktree, entry.path)
         if change is FileChange.DELETED:
-            todo[entry] = seen if force else None
+            todo[entry] = last_change if force else None
             continue
         try:
             is_text = _stands_as_blob(repo, entry, change)
@@ -131,11 +131,11 @@ def checkout(
             continue
         if is_text:
             if is_smudged(entry.path, settings):
-                todo[entry] = seen
+                todo[entry] = last_change
             else:
                 left.append(entry.path)
         elif change is not None and force:
-            todo[entry] = seen
+            todo[entry] = last_change
         elif change is not None:
             changed.append(entry)
     done = write_files(repo, todo, settings, warn, progress, unnoted, remote_lacks=remote_lacks)
@@ -171,13 +171,13 @@ def write_files(
     settings: FilterSettings,
     warn: Warn,
     progress: Progress | None = None,
-    standing: Sequence[StagedFile] = (),
+    unchanged: Sequence[StagedFile] = (),
     *,
     remote_lacks: bool = False,
 ) -> WrittenFiles:
     """Write files of index entries, each in place of what is given, and update the index.
 
-    The index is also updated for files that are `standing` with the content of their entries.
+    The index is also updated for files that are `unchanged` with the content of their entries.
     """
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
@@ -202,7 +202,7 @@ def write_files(
     warn_of_payload(sorted(lacking), warn, why, remote_lacks=remote_lacks)
     unnoted = None
     try:
-        note_files(repo, [*standing, *written])
+        note_files(repo, [*unchanged, *written])
     except EnvironmentFailure as error:
         unnoted = error.message
     heads = {file.path: work_tree.file_head(repo.file(file.path)) or b"" for file in written}
@@ -339,7 +339,7 @@ class _CheckoutWork:
         from wtxtgit.filter.smudge import smudge_into
 
         settings = self.settings
-        made = smudge_into(
+        smudged = smudge_into(
             descriptor,
             blob,
             threads=threads,
@@ -348,12 +348,12 @@ class _CheckoutWork:
             indexed=indexed,
             progress=self.progress if indexed is not None else None,
         )
-        if made.lacks_payload:
+        if smudged.lacks_payload:
             # The store's index may have listed missing data, which may still be fetched.
             self._index(entry, blob)
             self.lacking.append(entry.path)
-        elif made.warning is not None:
-            warn_of_text(entry.path, made, self.warn, self.repo.prefix)
+        elif smudged.warning is not None:
+            warn_of_text(entry.path, smudged, self.warn, self.repo.prefix)
 
     def _index(self, entry: TreeEntry, blob: ByteView) -> TextIndex | None:
         """Return the index of a detached text.

@@ -290,17 +290,17 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     restored = spooled(file_pieces(text, index, layout, threads=threads))
     if _is_pointer(restored):
         return False
-    wanted = snapshot_of(any_format.split(restored))
-    if index.is_detached and TextWriter(wanted, threads=threads).size <= MOST_ATTACHED:
+    snapshot = snapshot_of(any_format.split(restored))
+    if index.is_detached and TextWriter(snapshot, threads=threads).size <= MOST_ATTACHED:
         return False
     arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
     return (
         # The bytes of all arrays are then equal, because the text verified and the file was made of
         # them.
-        wanted.layout == layout
-        and (wanted.meta, wanted.cap, wanted.prev)
+        snapshot.layout == layout
+        and (snapshot.meta, snapshot.cap, snapshot.prev)
         == (index.meta, index.cap, index.root.merkle_prev)
-        and [(a.name, a.dtype, a.shape, a.rows) for a in wanted.arrays] == arrays
+        and [(a.name, a.dtype, a.shape, a.rows) for a in snapshot.arrays] == arrays
         and not any(array.has_hmac for array in index.arrays)
         and index.signature is None
         and index.audit is None
@@ -420,8 +420,8 @@ class ContentCache:
 
     def sound(self, states: Collection[bytes]) -> set[bytes]:
         """Return those of the states that were recorded as sound."""
-        found = self._get(map(_of_sound, states))
-        return {state for state in states if _of_sound(state) in found}
+        recorded = self._get(map(_of_sound, states))
+        return {state for state in states if _of_sound(state) in recorded}
 
     def put_sound(self, states: Iterable[bytes]) -> None:
         """Record that what has these states is sound."""
@@ -436,13 +436,13 @@ class ContentCache:
         return None if row is None else (row[:DIGEST_SIZE], int(row[DIGEST_SIZE:]))
 
     def _get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        wanted = list(names)
+        keys = list(names)
         with self._lock:
-            fresh = {name: self._pending[name] for name in wanted if name in self._pending}
+            fresh = {name: self._pending[name] for name in keys if name in self._pending}
             rows = self._opened(make=False)
         if rows is None:
             return fresh
-        return rows.get(name for name in wanted if name not in fresh) | fresh
+        return rows.get(name for name in keys if name not in fresh) | fresh
 
     def _put(self, rows: Mapping[bytes, bytes]) -> None:
         if self._key_file is None:

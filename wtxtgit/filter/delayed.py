@@ -83,9 +83,9 @@ class DelayedSmudges:
         if self._spool is not None:
             spool, self._spool = self._spool, None
             spool.end()
-            held = spool.view()
+            texts = spool.view()
             self._waiting += [
-                _DelayedText(path, held[start:end], spool) for path, start, end in self._spooled
+                _DelayedText(path, texts[start:end], spool) for path, start, end in self._spooled
             ]
             self._spooled = []
         ready, self._waiting = self._waiting, []

@@ -55,28 +55,28 @@ def import_objects(
     written.
     """
     store = store_of(repo)
-    found = _pointers(repo, revisions, paths, with_history=with_history)
+    pointed = _pointers(repo, revisions, paths, with_history=with_history)
     before = dict(store.own.names)
     imported: list[ImportedObject] = []
     lacking: list[LackingObject] = []
     others = 0
-    held = LfsObjects(repo)
-    expect(progress, sum(wanted.nbytes for wanted in found), len(found))
+    lfs = LfsObjects(repo)
+    expect(progress, sum(pointer.nbytes for pointer in pointed), len(pointed))
     with (
         ObjectStore(repo) as objects,
-        PackWriter(objects, len(found), threads or default_threads()) as pack,
+        PackWriter(objects, len(pointed), threads or default_threads()) as pack,
     ):
         work = _Importing(repo, pack, threads, progress)
-        for wanted, path in found.items():
-            content, why = held.checked(wanted)
+        for pointer, path in pointed.items():
+            content, why = lfs.checked(pointer)
             if content is None:
-                lacking.append(LackingObject(path, *wanted, why))
+                lacking.append(LackingObject(path, *pointer, why))
             elif not paths and clean(content, threads=threads).reason is not None:
                 others += 1
             elif dry_run:
-                imported.append(ImportedObject(path, *wanted))
+                imported.append(ImportedObject(path, *pointer))
             else:
-                imported.append(work.take(wanted, path, content))
+                imported.append(work.take(pointer, path, content))
             finish_file(progress)
         pack.finish()
     store.refresh()
@@ -106,7 +106,7 @@ class _Importing:
         self._progress = progress
         self._before: tuple[bytes, ByteView] | None = None
 
-    def take(self, wanted: LfsObject, path: bytes, content: ByteView) -> ImportedObject:
+    def take(self, pointer: LfsObject, path: bytes, content: ByteView) -> ImportedObject:
         """Put the payload into the store, and the text into git."""
         cleaned = clean_keeping(
             content,
@@ -118,7 +118,7 @@ class _Importing:
         oid = self._pack.add(PlainContent(text))
         if is_detached(text):
             self._before = path, text
-        return ImportedObject(path, *wanted, oid, is_detached(text))
+        return ImportedObject(path, *pointer, oid, is_detached(text))
 
     def _text_before(self, path: bytes) -> ByteView | None:
         return self._before[1] if self._before is not None and self._before[0] == path else None
@@ -137,11 +137,11 @@ def write_pointed(
     the repository's prefix. What can't be obtained or written is reported, and does not stop the
     others.
     """
-    standing = list(_standing(repo, pathspecs))
-    if standing:
-        expect(progress, sum(to.nbytes for _, to, _ in standing), len(standing))
+    pointers = list(_standing(repo, pathspecs))
+    if pointers:
+        expect(progress, sum(to.nbytes for _, to, _ in pointers), len(pointers))
     objects = LfsObjects(repo)
-    contents = {to: objects.checked(to) for _, to, _ in standing}
+    contents = {to: objects.checked(to) for _, to, _ in pointers}
     lacks = [to for to, (content, _) in contents.items() if content is None]
     why = None
     if lacks and not dry_run:
@@ -150,7 +150,7 @@ def write_pointed(
     written: list[bytes] = []
     lacking: list[LackingObject] = []
     failed: list[tuple[bytes, str]] = []
-    for entry, to, seen in standing:
+    for entry, to, last_change in pointers:
         content, problem = contents[to]
         if content is None:
             lacking.append(LackingObject(entry.path, *to, problem))
@@ -161,7 +161,7 @@ def write_pointed(
                     entry.path,
                     is_executable=entry.mode == work_tree.EXECUTABLE,
                     write=partial(write_all, content=pieces(content)),
-                    replaces=seen,
+                    replaces=last_change,
                 )
             except OSError as error:
                 failed.append((entry.path, reason(error)))
@@ -180,13 +180,13 @@ def _standing(
     listed = index.entries(repo, pathspecs)
     for entry in filtered(repo, [e for e in listed if not (e.stage or e.skipped)]):
         # Before the file is read, so that a later write is noticed.
-        seen = work_tree.moment(repo.worktree, entry.path)
+        last_change = work_tree.moment(repo.worktree, entry.path)
         if not 0 < (work_tree.file_size(repo.file(entry.path)) or 0) <= MOST_POINTER:
             continue
         with suppress(OSError):
             head = work_tree.file_head(repo.file(entry.path))
             if head is not None and (to := parse_pointer(head)) is not None:
-                yield entry, to, seen
+                yield entry, to, last_change
 
 
 def _pointers(
@@ -201,11 +201,11 @@ def _pointers(
         for revision in revisions:
             blobs.update(blobs_of_tree(repo, revision, paths))
     sizes = known_sizes(repo, blobs) if blobs else {}
-    found: dict[bytes, list[LfsObject]] = {}
+    by_path: dict[bytes, list[LfsObject]] = {}
     for oid, to in pointed_of(repo, sizes).items():
-        found.setdefault(blobs[oid], []).append(to)
+        by_path.setdefault(blobs[oid], []).append(to)
     ordered: dict[LfsObject, bytes] = {}
-    for path, objects in found.items():
-        for wanted in objects:
-            ordered.setdefault(wanted, path)
+    for path, objects in by_path.items():
+        for pointer in objects:
+            ordered.setdefault(pointer, path)
     return ordered

@@ -40,9 +40,9 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
             nonlocal bases
             if bases is None:
                 bases = _names(before())
-            there = bases.get(array, ChunkNames())[first : first + len(names)]
-            none = [None] * (len(names) - len(there))
-            writer.put_all(names, data, size, item, [*there, *none])
+            known = bases.get(array, ChunkNames())[first : first + len(names)]
+            none = [None] * (len(names) - len(known))
+            writer.put_all(names, data, size, item, [*known, *none])
 
         yield keep
 

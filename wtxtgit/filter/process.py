@@ -380,16 +380,16 @@ def warn_of_payload(
     )
 
 
-def warn_of_text(path: bytes, made: Smudged, warn: Warn, here: bytes) -> None:
+def warn_of_text(path: bytes, smudged: Smudged, warn: Warn, folder: bytes) -> None:
     """Warn why a text is left as it is.
 
-    The path in a hint's command is relative to the folder `here`.
+    The path in a hint's command is relative to `folder`.
     """
     hint = "wtxtgit fetch sets the damaged pack aside, and fetches its data again"
-    if not made.damaged_payload:
-        name = shlex.quote(shown_path(os.path.relpath(path, here or b".")))
+    if not smudged.damaged_payload:
+        name = shlex.quote(shown_path(os.path.relpath(path, folder or b".")))
         hint = f"wtxtgit recover -- {name} shows what can be mended, or healed from other copies"
-    warn(f"{shown_path(path)}: {made.warning}", hint)
+    warn(f"{shown_path(path)}: {smudged.warning}", hint)
 
 
 class _Ahead:
@@ -482,14 +482,14 @@ def selected(value: Callable[[str], str | None]) -> Callable[[bytes], bool]:
 
 def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:
     """Return a function that tells whether a path (from the top) is to be smudged."""
-    wanted = [_compile(pattern) for pattern in include]
-    unwanted = [_compile(pattern) for pattern in exclude]
+    included = [_compile(pattern) for pattern in include]
+    excluded = [_compile(pattern) for pattern in exclude]
 
     def selected(path: bytes) -> bool:
         name = path.decode("utf-8", "surrogateescape")
-        if wanted and not any(pattern.match(name) for pattern in wanted):
+        if included and not any(pattern.match(name) for pattern in included):
             return False
-        return not any(pattern.match(name) for pattern in unwanted)
+        return not any(pattern.match(name) for pattern in excluded)
 
     return selected
 

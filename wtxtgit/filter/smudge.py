@@ -39,8 +39,8 @@ FindProved = Callable[[], "ProvedTexts | None"]
 
 
 def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
-    found = payload() if is_detached(text) else None
-    return NO_PAYLOAD if found is None else found
+    source = payload() if is_detached(text) else None
+    return NO_PAYLOAD if source is None else source
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Smudged:
 
     def pieces(self, *, may_fork: bool = False) -> Iterable[Buffer]:
         """Yield the result; `may_fork` as in `file_pieces`."""
-        if (found := self.attached) is not None:
+        if (detached := self.attached) is not None:
             from wtxtgit.text.detached import attached
 
-            return attached(self.text, found.index, found.layout, threads=self.threads)
+            return attached(self.text, detached.index, detached.layout, threads=self.threads)
         if self.layout is None or self.index is None:
             return pieces(self.text)
         return file_pieces(
@@ -143,14 +143,14 @@ def smudge_into(
             descriptor, text, indexed, layout, threads=threads, progress=progress
         )
     _take_down(text, report, proved, states)
-    made = smudge_verified(text, report, threads=threads)
-    if is_whole and made.layout is None:
+    smudged = smudge_verified(text, report, threads=threads)
+    if is_whole and smudged.layout is None:
         # The file is one that no blob may stand for.
         os.ftruncate(descriptor, 0)
         is_whole = False
     if not is_whole:
-        write_all(descriptor, made.pieces(may_fork=True))
-    return made
+        write_all(descriptor, smudged.pieces(may_fork=True))
+    return smudged
 
 
 def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None = None) -> bool:

@@ -72,14 +72,14 @@ def file_changes(
 
     Entries in a conflict, without a file in the work tree, or of `git add -N` are left out.
     """
-    seen = touched(repo)
-    asked = {
+    touched_files = touched(repo)
+    examined = {
         entry.path: entry
         for entry in entries
-        if entry.path in seen and not (entry.stage or entry.skipped or entry.intended)
+        if entry.path in touched_files and not (entry.stage or entry.skipped or entry.intended)
     }
-    changes = {path: seen[path].change for path in asked}
-    doubtful = {path: entry for path, entry in asked.items() if seen[path].is_content}
+    changes = {path: touched_files[path].change for path in examined}
+    doubtful = {path: entry for path, entry in examined.items() if touched_files[path].is_content}
     unchanged = []
     ours = drivers_alone(repo, doubtful) if doubtful else {}
     driven = {driver for driver in {*ours.values()} if is_driven(repo, driver)}
@@ -127,9 +127,9 @@ def drivers_alone(repo: Repository, paths: Iterable[bytes]) -> dict[bytes, bytes
     """Return our filter for each path whose content nothing else changes on the way into git."""
     values = repo.attributes(paths, ("filter", *_OURS_ALONE))
     return {
-        path: said["filter"]
-        for path, said in values.items()
-        if said["filter"] in FILTERS and {**said, **_OURS_ALONE} == said
+        path: attributes["filter"]
+        for path, attributes in values.items()
+        if attributes["filter"] in FILTERS and {**attributes, **_OURS_ALONE} == attributes
     }
 
 
@@ -453,14 +453,14 @@ def _encrypted(
 
     Nothing can be said about their content without a key.
     """
-    there = [
+    encrypted = [
         entry
         for entry in entries
         if entry.is_file
         and entry.path.endswith(ENCRYPTED_SUFFIX)
         and entry.path not in filtered_paths
     ]
-    by_path = {entry.path: entry for entry in reversed(there)}
+    by_path = {entry.path: entry for entry in reversed(encrypted)}
     if not by_path:
         return []
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(by_path.values())))
@@ -500,16 +500,16 @@ class StoredForms(NamedTuple):
 
 def stored_forms(repo: Repository, entries: Sequence[TreeEntry]) -> StoredForms:
     """Look at the first bytes of each blob, once."""
-    there = _with_content(entries)
-    heads = reader.blob_heads(repo, (entry.oid for entry in there))
+    with_content = _with_content(entries)
+    heads = reader.blob_heads(repo, (entry.oid for entry in with_content))
     kinds = {oid: format_of(blob.head, blob.size) for oid, blob in heads.items()}
-    drivers = repo.attributes([entry.path for entry in there], ("filter",))
+    drivers = repo.attributes([entry.path for entry in with_content], ("filter",))
     return StoredForms(
-        [entry for entry in there if kinds[entry.oid] == RAW],
-        [entry for entry in there if kinds[entry.oid] == POINTER],
+        [entry for entry in with_content if kinds[entry.oid] == RAW],
+        [entry for entry in with_content if kinds[entry.oid] == POINTER],
         [
             entry
-            for entry in there
+            for entry in with_content
             if _is_other_form(heads[entry.oid], drivers[entry.path]["filter"] == DETACHED_DRIVER)
         ],
     )
@@ -520,9 +520,11 @@ def unfiltered_texts(repo: Repository, entries: Iterable[TreeEntry]) -> list[Tre
 
     For such a file a checkout writes the text.
     """
-    there = [e for e in _with_content(entries) if e.is_file and not e.path.endswith(_OWN_SUFFIXES)]
-    through = {entry.path for entry in filtered(repo, there)}
-    others = [entry for entry in there if entry.path not in through]
+    candidates = [
+        e for e in _with_content(entries) if e.is_file and not e.path.endswith(_OWN_SUFFIXES)
+    ]
+    through = {entry.path for entry in filtered(repo, candidates)}
+    others = [entry for entry in candidates if entry.path not in through]
     heads = reader.blob_heads(repo, (entry.oid for entry in others)) if others else {}
     return [e for e in others if text_format(heads[e.oid].head) not in (None, NATIVE)]
 

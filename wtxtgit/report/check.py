@@ -77,9 +77,9 @@ class Occasion(StrEnum):
     UNSTAGED = "unstaged"
 
 
-def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, here: str = "") -> str:
-    """Return what to do about a finding, as commands to paste; `here` as for `pasted`."""
-    return pasted(_spelled(finding.kind, occasion), finding, here)
+def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, folder: str = "") -> str:
+    """Return what to do about a finding, as commands to paste; `folder` as for `pasted`."""
+    return pasted(_spelled(finding.kind, occasion), finding, folder)
 
 
 def hints(report: CheckReport) -> dict[str, str]:
@@ -88,8 +88,8 @@ def hints(report: CheckReport) -> dict[str, str]:
 
 
 def _spelled(kind: str, occasion: Occasion) -> str:
-    there = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
-    return there.get(kind) or HINTS[kind]
+    special = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
+    return special.get(kind) or HINTS[kind]
 
 
 @dataclass(frozen=True, slots=True)

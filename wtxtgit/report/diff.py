@@ -431,13 +431,13 @@ class TensorDiff(JsonObject):
     @property
     def concerns(self) -> tuple[Concern, ...]:
         """What a reviewer must not miss in its values."""
-        found = [] if self.change is None else list(self.change.concerns())
+        concerns = [] if self.change is None else list(self.change.concerns())
         if self.is_of_optimizer:
-            found = [one for one in found if not self._is_usual(one)]
+            concerns = [one for one in concerns if not self._is_usual(one)]
         if self.values_of is not None:
             message = f"it has the values that {self.values_of} had before"
-            found.append(Concern(ValueRisk.MOVED, message))
-        return tuple(found)
+            concerns.append(Concern(ValueRisk.MOVED, message))
+        return tuple(concerns)
 
     @property
     def is_of_optimizer(self) -> bool:
@@ -697,9 +697,9 @@ class DiffReport(JsonObject):
     @cached_property
     def concerns(self) -> list[tuple[TensorDiff, Concern]]:
         """What a reviewer must not miss in the values, by risk; tensors as in `by_change`."""
-        found = [(tensor, one) for tensor in self.by_change() for one in tensor.concerns]
+        concerns = [(tensor, one) for tensor in self.by_change() for one in tensor.concerns]
         order = list(ValueRisk)
-        return sorted(found, key=lambda pair: order.index(pair[1].risk))
+        return sorted(concerns, key=lambda pair: order.index(pair[1].risk))
 
     @cached_property
     def summary(self) -> Summary:

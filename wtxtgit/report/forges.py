@@ -67,8 +67,8 @@ class ForgeReport:
 def sarif(report: ForgeReport, version: str) -> dict[str, object]:
     """Return the report as plain data; `version` is the program's."""
     kinds = list(report.rules)
-    seen: Counter[str] = Counter()
-    results = [_result(finding, kinds, seen) for finding in report.findings]
+    counts: Counter[str] = Counter()
+    results = [_result(finding, kinds, counts) for finding in report.findings]
     rules = [_rule(kind, rule) for kind, rule in report.rules.items()]
     driver = {"name": "wtxtgit", "version": version, "rules": rules}
     notes = [{"level": "note", "message": {"text": _without_links(note)}} for note in report.notes]
@@ -100,7 +100,7 @@ def _rule(kind: str, rule: ForgeRule) -> dict[str, object]:
     }
 
 
-def _result(finding: ForgeFinding, kinds: list[str], seen: Counter[str]) -> dict[str, object]:
+def _result(finding: ForgeFinding, kinds: list[str], counts: Counter[str]) -> dict[str, object]:
     where = f" (commit {finding.commit})" if finding.commit else ""
     # Code scanning rejects results without a location: findings about the
     # history as a whole are shown at the file from which trust is read.
@@ -117,7 +117,7 @@ def _result(finding: ForgeFinding, kinds: list[str], seen: Counter[str]) -> dict
         "locations": [{"physicalLocation": place}],
         # The only name that GitHub reads. Without it GitHub computes one from the line at
         # that location, which is the same for all generations of a checkpoint.
-        "partialFingerprints": {"primaryLocationLineHash": _fingerprint(finding, seen)},
+        "partialFingerprints": {"primaryLocationLineHash": _fingerprint(finding, counts)},
     }
 
 
@@ -126,15 +126,15 @@ def _without_links(message: str) -> str:
     return escaped(message).replace("](", "] (")
 
 
-def _fingerprint(finding: ForgeFinding, seen: Counter[str]) -> str:
+def _fingerprint(finding: ForgeFinding, counts: Counter[str]) -> str:
     """Return an id that survives rewording of the message: of what and where, with a count."""
     words = [finding.commit.encode("ascii"), finding.kind.encode("ascii"), finding.path]
     if finding.subject:
         words.append(finding.subject.encode("utf-8", "surrogatepass"))
     # Paths have no NUL, so no two findings spell the same bytes.
     digest = sha256(b"\0".join(words)).hexdigest()[:32]
-    seen[digest] += 1
-    return f"{digest}:{seen[digest]}"
+    counts[digest] += 1
+    return f"{digest}:{counts[digest]}"
 
 
 def workflow_commands(report: ForgeReport) -> Iterator[str]:

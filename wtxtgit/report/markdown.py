@@ -131,7 +131,7 @@ def _shown(name: str, most: int) -> str:
 
 def _literal(shown: str) -> str:
     marked = _LISTED.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", shown))
-    return _REFERRED.sub(lambda found: f"&#{ord(found[0])};", marked)
+    return _REFERRED.sub(lambda match: f"&#{ord(match[0])};", marked)
 
 
 def summary(report: AuditReport) -> str:
@@ -347,11 +347,11 @@ def _cell(cell: Cell) -> str:
             return text(clipped(", ".join(cell) or "nobody", MOST_NAME))
 
 
-def _more(there: int, noun: str) -> Iterator[str]:
-    if there > MOST_ROWS:
+def _more(total: int, noun: str) -> Iterator[str]:
+    if total > MOST_ROWS:
         first, _, what = noun.partition(" of ")
         yield ""
-        yield f"and {counted(there - MOST_ROWS, f'more {first}')}{what and f' of {what}'}"
+        yield f"and {counted(total - MOST_ROWS, f'more {first}')}{what and f' of {what}'}"
 
 
 def _length(lines: Sequence[str]) -> int:

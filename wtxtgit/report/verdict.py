@@ -116,8 +116,8 @@ class FileVerdict(JsonObject):
         return f"<FileVerdict {self._said()}>"
 
     def _said(self) -> str:
-        said = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
-        return f"{self.path}: {self.format}, {said}"
+        verdict = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
+        return f"{self.path}: {self.format}, {verdict}"
 
     def _repr_html_(self) -> str:
         """Return a table of the problems as HTML, for IPython."""

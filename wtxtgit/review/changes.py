@@ -66,19 +66,19 @@ NOTHING = "nothing"
 """The name of the base if nothing has been pushed yet."""
 
 
-def branch_of(repo: Repository, asked: str | None) -> Branch:
+def branch_of(repo: Repository, spelled: str | None) -> Branch:
     """Parse `BASE...HEAD`, `BASE..HEAD`, or `BASE` for `BASE...HEAD`.
 
     An end that is left out is HEAD; if nothing is given, the base is the upstream's default branch.
     Raises UsageError if there is none, and EnvironmentFailure for a revision that names no commit.
     """
-    if asked is None:
-        asked = _default(repo)
-        if asked is None:
+    if spelled is None:
+        spelled = _default(repo)
+        if spelled is None:
             after = commit_of(repo, "HEAD")
             with CommitReader(repo) as reader:
                 return Branch(NOTHING, "HEAD", None, history.nothing(repo), reader.commit(after))
-    base, head, is_direct = _ends(asked)
+    base, head, is_direct = _ends(spelled)
     tip, after = commit_of(repo, base), commit_of(repo, head)
     before: str | None = tip
     if not is_direct:
@@ -94,16 +94,16 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
         return Branch(base, head, tip, reader.commit(before), reader.commit(after))
 
 
-def _ends(asked: str) -> tuple[str, str, bool]:
+def _ends(spelled: str) -> tuple[str, str, bool]:
     """Return base and head of a range, and whether the base itself is compared with."""
-    if asked.startswith("-"):
-        raise UsageError(f"{asked!r} is not a revision")
+    if spelled.startswith("-"):
+        raise UsageError(f"{spelled!r} is not a revision")
     # The longer one first: the shorter one is part of it.
     for dots in ("...", ".."):
-        base, separator, head = asked.partition(dots)
+        base, separator, head = spelled.partition(dots)
         if separator:
             return base or "HEAD", head or "HEAD", dots == ".."
-    return asked, "HEAD", False
+    return spelled, "HEAD", False
 
 
 def _default(repo: Repository) -> str | None:
@@ -206,14 +206,14 @@ def _differing(
             _standing(trees, commit.tree, state, differing)
             for commit, state in ((branch.before, old), (branch.after, new))
         ]
-        standing = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
+        entries = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
         # A checkpoint that was already deleted may still have a ledger.
-        standing = {path: pair for path, pair in standing.items() if any(pair)}
+        entries = {path: pair for path, pair in entries.items() if any(pair)}
         for change in trees.between(branch.before.tree, branch.after.tree):
             if change.path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX, DELTA_SUFFIX)):
-                standing.setdefault(change.path, (change.before, change.after))
-    standing.pop(SIGNERS_PATH, None)
-    return standing
+                entries.setdefault(change.path, (change.before, change.after))
+    entries.pop(SIGNERS_PATH, None)
+    return entries
 
 
 def _altered(
@@ -337,5 +337,5 @@ def _with_base(repo: Repository, finder: BaseFinder, one: ChangedCheckpoint) -> 
     if not one.is_delta or one.after is None or not one.after.is_file:
         return one
     data = delta_in(blob(repo, one.after.oid), os.fsdecode(one.path), repo, None)
-    wanted = base_of(data)
-    return one if wanted is None else replace(one, delta_base=finder.find(wanted))
+    base = base_of(data)
+    return one if base is None else replace(one, delta_base=finder.find(base))

@@ -212,8 +212,8 @@ def _renamed(report: DiffReport) -> Iterator[Flag]:
             for one in renamed[:_MOST_PATHS]
         ]
         more = len(renamed) - len(named)
-        told = f"{', '.join(named)}{f' and {more} more' if more else ''}"
-        yield Flag(Risk.REMOVED, f"{counted(len(renamed), 'tensor')} renamed: {told}")
+        shown = f"{', '.join(named)}{f' and {more} more' if more else ''}"
+        yield Flag(Risk.REMOVED, f"{counted(len(renamed), 'tensor')} renamed: {shown}")
 
 
 def _dead(report: DiffReport) -> Iterator[str]:

@@ -176,10 +176,10 @@ class _ReviewWork:
         ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
         changed = with_sets(self.repo, branch, changed, artifacts(ends[0]) | artifacts(ends[1]))
         files = self._files(changed)
-        wanted = [*self._to_be_verified(changed), *files.blobs.values()]
+        verified = [*self._to_be_verified(changed), *files.blobs.values()]
         # How many bytes are in each shows when it is opened.
         expect(progress, None, len(changed))
-        known = facts.of(wanted, progress, opaque=files.unfiltered)
+        known = facts.of(verified, progress, opaque=files.unfiltered)
         after = branch.after.oid
         # Judged as `audit` judges the head, so that both agree on a seal.
         judged: dict[bytes, list[Finding]] = {}
@@ -361,12 +361,12 @@ class _ReviewWork:
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:
     """Yield flags in their order; the same thing said twice of a whole file appears once."""
-    seen = set()
+    listed = set()
     for flag in flags:
         is_whole = flag.tensor is None and flag.risk in (Risk.DAMAGED, Risk.UNREAD)
         key = flag.risk, flag.tensor, "" if is_whole else flag.message
-        if key not in seen:
-            seen.add(key)
+        if key not in listed:
+            listed.add(key)
             yield flag
 
 

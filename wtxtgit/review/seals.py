@@ -56,12 +56,12 @@ class Seals:
     def _violations(self) -> list[Violation]:
         """What the branch's commits did wrong to ledgers, and what is wrong at its head."""
         line = (commit.oid for commit in self.line if commit.oid in self.walk.commits)
-        brought = [one for oid in line for one in self.walk.brought(oid)]
+        on_branch = [one for oid in line for one in self.walk.brought(oid)]
         # A fault at the head may be older than the branch: report it once, from either source. By
         # path and kind, as an audit skips what a parent has.
-        known = {(one.path, one.kind) for one in brought}
+        known = {(one.path, one.kind) for one in on_branch}
         at_head = self.walk.violations(self.branch.after.oid)
-        return [*brought, *(one for one in at_head if (one.path, one.kind) not in known)]
+        return [*on_branch, *(one for one in at_head if (one.path, one.kind) not in known)]
 
     @property
     def is_self_made(self) -> bool:

@@ -151,7 +151,7 @@ class _ListedSetReader:
     def listings(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, _ListedSet]:
         """Return the sets whose index is in the folder of one of these paths, or above it."""
         folders = {above for path in paths for above in _above(path)}
-        found = {}
+        sets = {}
         for folder in sorted(folders):
             for name in self._names(tree, folder):
                 path = posixpath.join(folder, name)
@@ -162,8 +162,8 @@ class _ListedSetReader:
                 listed = filter(is_in_folder, self._listed(entry))
                 files = frozenset(posixpath.join(folder, os.fsencode(file)) for file in listed)
                 if files:
-                    found[path] = _ListedSet(entry, files)
-        return found
+                    sets[path] = _ListedSet(entry, files)
+        return sets
 
     def _names(self, tree: str, folder: bytes) -> list[bytes]:
         oid = tree

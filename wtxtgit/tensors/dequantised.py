@@ -51,8 +51,10 @@ def dequantised(tensor: Tensor) -> Tensor | None:
         return Windowed(_Dequantised(tensor.first(stored).view, kind, decode, nbytes))
 
     # What is packed must not be decoded before it is needed.
-    held = PackedBytes(nbytes, opened) if isinstance(tensor.held, PackedBytes) else opened()
-    return replace(tensor, held=held, offset=None, element="f32", byteorder="little", packing=None)
+    content = PackedBytes(nbytes, opened) if isinstance(tensor.held, PackedBytes) else opened()
+    return replace(
+        tensor, held=content, offset=None, element="f32", byteorder="little", packing=None
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ def _differ(a: U1, b: U1) -> _Truth:
 def _exact(blocks: Iterable[memoryview], size: int, nbytes: int, tensor: Tensor) -> Iterator[U1]:
     """Recut the blocks to `size` bytes each, `nbytes` in total; raises FormatError."""
     parts: list[U1] = []
-    have = given = 0
+    have = done = 0
     for block in blocks:
         rest = np.frombuffer(block, np.uint8)
         while len(rest):
@@ -290,15 +290,15 @@ def _exact(blocks: Iterable[memoryview], size: int, nbytes: int, tensor: Tensor)
             parts.append(part)
             have += len(part)
             if have == size:
-                given += have
+                done += have
                 yield parts[0] if len(parts) == 1 else np.concatenate(parts)
                 parts, have = [], 0
     if have:
-        given += have
+        done += have
         yield parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if given != nbytes:
+    if done != nbytes:
         raise FormatError(
-            f"tensor has {given} bytes, not {nbytes}", offset=tensor.offset, field="shape"
+            f"tensor has {done} bytes, not {nbytes}", offset=tensor.offset, field="shape"
         )
 
 

@@ -44,10 +44,10 @@ def picture(tensor: Tensor, values: Statistics) -> TensorPicture | None:
     size = ITEM_BYTES[element]
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for block in tensor_bytes.blocks(fitted, BLOCK - BLOCK % size):
-            found = numbers.values(block, element)
-            counts += tally(found, bounds)
-            _add(squares, items, found, done, (rows, columns), (tall, wide))
-            done += len(found)
+            block_values = numbers.values(block, element)
+            counts += tally(block_values, bounds)
+            _add(squares, items, block_values, done, (rows, columns), (tall, wide))
+            done += len(block_values)
         means = np.sqrt(squares / items)
     below, *bins, above = counts.tolist()
     cells = means.reshape(tall, wide).tolist()
@@ -62,7 +62,7 @@ def picture(tensor: Tensor, values: Statistics) -> TensorPicture | None:
 def _add(
     squares: _Sums,
     items: _Sums,
-    found: F8,
+    block_values: F8,
     done: int,
     extents: tuple[int, int],
     blocks: tuple[int, int],
@@ -71,14 +71,14 @@ def _add(
     (rows, columns), (tall, wide) = extents, blocks
     # Runs of values in one cell end where a block of columns or of rows ends.
     edges = np.arange(1, wide) * columns // wide
-    first, last = done // columns, (done + len(found) - 1) // columns
+    first, last = done // columns, (done + len(block_values) - 1) // columns
     starts = np.concatenate(([0], edges)) + np.arange(first, last + 1)[:, None] * columns
     flat = starts.ravel() - done
     cells = (np.arange(first, last + 1)[:, None] * tall // rows * wide + np.arange(wide)).ravel()
-    ends = np.append(flat[1:], len(found))
-    inside = (ends > 0) & (flat < len(found)) & (ends > flat)
+    ends = np.append(flat[1:], len(block_values))
+    inside = (ends > 0) & (flat < len(block_values)) & (ends > flat)
     runs, cells = np.maximum(flat[inside], 0), cells[inside]
-    finite = np.isfinite(found)
-    values = found if finite.all() else np.where(finite, found, 0.0)
+    finite = np.isfinite(block_values)
+    values = block_values if finite.all() else np.where(finite, block_values, 0.0)
     squares += np.bincount(cells, np.add.reduceat(values * values, runs), len(squares))
     items += np.bincount(cells, np.add.reduceat(finite, runs, dtype=np.float64), len(items))

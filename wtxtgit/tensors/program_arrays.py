@@ -69,8 +69,8 @@ def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
     for name, value in _leaves(arrays, "", 0, Mapping):
         if name in named:
             raise UsageError(f'two arrays are named "{name}"')
-        given = _array(name, value) or _converted(name, value)
-        named[name] = raw_array(name, given.dtype, given.source)
+        array = _array(name, value) or _converted(name, value)
+        named[name] = raw_array(name, array.dtype, array.source)
     return named
 
 
@@ -116,10 +116,10 @@ def training_state(state: Mapping[Any, Any]) -> TrainingState:
     )
 
 
-def _without_names(given: Any) -> UsageError:
-    has_state = callable(getattr(given, "state_dict", None))
+def _without_names(value: Any) -> UsageError:
+    has_state = callable(getattr(value, "state_dict", None))
     return UsageError(
-        f"arrays have to be given by name, in a mapping, not as {type(given).__name__}",
+        f"arrays have to be given by name, in a mapping, not as {type(value).__name__}",
         hint="its state_dict() is one" if has_state else '{"W": w} is one',
     )
 

@@ -138,11 +138,11 @@ class _ScaleChanges:
         self._changed += int(np.count_nonzero(changed))
         self._scaled += int(np.count_nonzero(scaled))
         # The quotients of smaller numbers are imprecise.
-        told = scaled[:, None] & (np.abs(before) >= _NORMAL) & (np.abs(after) >= _NORMAL)
-        factors = (after / before)[told & np.isfinite(before) & np.isfinite(after)]
+        measurable = scaled[:, None] & (np.abs(before) >= _NORMAL) & (np.abs(after) >= _NORMAL)
+        factors = (after / before)[measurable & np.isfinite(before) & np.isfinite(after)]
         if len(factors):
-            seen = [*self._factors, float(factors.min()), float(factors.max())]
-            self._factors = [min(seen), max(seen)]
+            extremes = [*self._factors, float(factors.min()), float(factors.max())]
+            self._factors = [min(extremes), max(extremes)]
 
     def result(
         self,

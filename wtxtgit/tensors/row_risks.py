@@ -55,8 +55,8 @@ def row_states(
     tasks = (partial(look, *raws) for raws in _whole_rows(a, b, items))
     collapsed, saturated, outgrown = _RowTally(), _RowTally(), _RowTally()
     done = at_limit = 0
-    with Workers(tasks, worthwhile(threads, b.nbytes)) as found:
-        for rows, *kinds, limited in found:
+    with Workers(tasks, worthwhile(threads, b.nbytes)) as results:
+        for rows, *kinds, limited in results:
             for kind, places in zip((collapsed, saturated, outgrown), kinds, strict=True):
                 kind.add(places, done)
             at_limit += limited

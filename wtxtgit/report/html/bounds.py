@@ -81,13 +81,13 @@ def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:
     ]
 
 
-def parts(wanted: Sequence[int], most: int) -> list[int]:
+def parts(demands: Sequence[int], most: int) -> list[int]:
     """Divide `most` among these demands: equal parts first, then the rest to the first ones."""
-    equal = most // max(len(wanted), 1)
-    given = [min(count, equal) for count in wanted]
-    left = most - sum(given)
-    for n, count in enumerate(wanted):
-        more = min(count - given[n], left)
-        given[n] += more
+    equal = most // max(len(demands), 1)
+    shares = [min(count, equal) for count in demands]
+    left = most - sum(shares)
+    for n, count in enumerate(demands):
+        more = min(count - shares[n], left)
+        shares[n] += more
         left -= more
-    return given
+    return shares

@@ -273,9 +273,9 @@ def _generation(one: ReviewedGeneration) -> tuple[int, str, str, str, str]:
 
 
 def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, str, tuple[int, ...]]:
-    brought = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
+    generations = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
     who = " ".join(word for word in (one.date[:DATE_SHOWN], clipped(one.author, MOST_NAME)) if word)
-    return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), who, brought.lines)
+    return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), who, generations.lines)
 
 
 def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:

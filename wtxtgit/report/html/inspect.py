@@ -91,9 +91,9 @@ def _totals(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "Size", size(inspection.size)
     yield "Tensors", count(len(tensors))
     yield "Parameters", count(sum(prod(tensor.shape) for tensor in tensors))
-    for label, found in (("NaN", sum(v.nan for v in values)), ("Inf", sum(v.inf for v in values))):
-        if found:
-            yield label, count(found)
+    for label, amount in (("NaN", sum(v.nan for v in values)), ("Inf", sum(v.inf for v in values))):
+        if amount:
+            yield label, count(amount)
 
 
 def _kind(tensor: TensorFacts) -> str:
@@ -105,12 +105,12 @@ def _chips(tensor: TensorFacts) -> tuple[Chip, ...]:
     values = tensor.statistics
     if values is None:
         return () if tensor.absent is None else (Chip("No values", "look"),)
-    told = (
+    checks = (
         ("All zero", values.zeros == values.count),
         ("NaN", values.nan > 0),
         ("Inf", values.inf > 0),
     )
-    return tuple(Chip(label, "look") for label, holds in told if holds)
+    return tuple(Chip(label, "look") for label, holds in checks if holds)
 
 
 def _row(tensor: TensorFacts, target: str | None) -> Shown:

@@ -319,9 +319,9 @@ def _path(steps: StepChart, highest: int) -> str:
 
 def _rect(kind: str, x: float, width: float, y: str, height: str, title: str = "") -> Markup:
     """A rectangle; `x` and `width` are in percent."""
-    said = Markup("<title>{}</title>").format(escaped(title)) if title else ""
+    tooltip = Markup("<title>{}</title>").format(escaped(title)) if title else ""
     return Markup('<rect class="{}" x="{}%" width="{}%" y="{}" height="{}">{}</rect>').format(
-        kind, _short(x), _short(width), y, height, said
+        kind, _short(x), _short(width), y, height, tooltip
     )
 
 
