@@ -43,18 +43,18 @@ def decode_few(text: ByteView, size: int) -> memoryview | None:
     and why.
     """
     lines = line_count(size)
-    held = bytes(text)
-    if len(held) != lines * LINE_TEXT:
+    armor = bytes(text)
+    if len(armor) != lines * LINE_TEXT:
         return None
-    spelled = b"".join(held[at : at + LINE_BASE64] for at in range(0, len(held), LINE_TEXT))
+    spelled = b"".join(armor[at : at + LINE_BASE64] for at in range(0, len(armor), LINE_TEXT))
     # Column by column: XOR all characters of each line into one byte per line.
     columns = (spelled[place::LINE_BASE64] for place in range(LINE_BASE64))
     parity = reduce(xor, (int.from_bytes(column, "little") for column in columns))
     if (
-        held[LINE_BASE64::LINE_TEXT] != b" " * lines
-        or held[LINE_BASE64 + 1 :: LINE_TEXT]
+        armor[LINE_BASE64::LINE_TEXT] != b" " * lines
+        or armor[LINE_BASE64 + 1 :: LINE_TEXT]
         != parity.to_bytes(lines, "little").translate(_NIBBLES)
-        or held[LINE_BASE64 + 2 :: LINE_TEXT] != b"\n" * lines
+        or armor[LINE_BASE64 + 2 :: LINE_TEXT] != b"\n" * lines
     ):
         return None
     end = len(spelled) - fill_count(size)
@@ -113,8 +113,8 @@ def _line_faults(line: bytes, index: int, length: int) -> Iterator[LineFault]:
         return
     body = m[1]
     if len(body) != characters(length):
-        wanted = characters(length)
-        message = f"{len(body)} base64 characters, {length} bytes take {wanted}"
+        expected = characters(length)
+        message = f"{len(body)} base64 characters, {length} bytes take {expected}"
         yield LineFault("base64", index, message, True)
         return
     unused = len(body) * 6 - length * 8

@@ -58,9 +58,12 @@ class Weights(NamedArrays[NDArray[Any]]):
         self.snapshot = snapshot
         self.report = report
         data = {array.name: mapped(array.data) for array in snapshot.arrays}
-        seen = _seen_as(snapshot.layout, snapshot.arrays)
+        entries = _seen_as(snapshot.layout, snapshot.arrays)
         super().__init__(
-            {name: shaped(data[array], dtype, shape, array) for name, array, dtype, shape in seen}
+            {
+                name: shaped(data[array], dtype, shape, array)
+                for name, array, dtype, shape in entries
+            }
         )
 
     @property
@@ -159,8 +162,8 @@ class LazyArray(LazyRows):
             raw += part
         skipped = first * index.chunk_size
         # Chunks are decoded whole, but rows may start and end inside one.
-        wanted = memoryview(raw)[start - skipped : end - skipped]
-        return shaped(wanted, self.dtype, shape, index.name)
+        rows = memoryview(raw)[start - skipped : end - skipped]
+        return shaped(rows, self.dtype, shape, index.name)
 
     def _chunks(self, first: int, end: int) -> Iterator[memoryview]:
         return checked_bytes(self._text, blocks_of(self._index, first, end))
@@ -211,9 +214,9 @@ class LazySnapshot(NamedArrays[LazyArray], OpenFile):
         self.is_container = layout is not None and layout.is_container
         claims = [array.claim for array in self.index.arrays]
         arrays = {array.name: array for array in self.index.arrays}
-        seen = _seen_as(layout, claims)
+        entries = _seen_as(layout, claims)
         super().__init__(
-            {name: kind(text, arrays[array], dtype, shape) for name, array, dtype, shape in seen}
+            {name: kind(text, arrays[array], dtype, shape) for name, array, dtype, shape in entries}
         )
 
     @property
@@ -226,23 +229,23 @@ class LazySnapshot(NamedArrays[LazyArray], OpenFile):
         from wtxtgit.text.damaged import intact
 
         stop = self.index.stop
-        found = intact(text, self.index)
+        readable = intact(text, self.index)
         # Nothing of the text is left, or it is not a text at all.
-        if not found.index.arrays and stop is not None:
+        if not readable.index.arrays and stop is not None:
             raise refusal(stop)
-        self.index = found.index
-        there = {array.name for array in self.index.arrays}
-        layout = found.layout
+        self.index = readable.index
+        names = {array.name for array in self.index.arrays}
+        layout = readable.layout
         if layout is not None:
             lost = [
                 extent.name or extent.array
                 for extent in layout.extents
-                if extent.array is not None and extent.array not in there
+                if extent.array is not None and extent.array not in names
             ]
-            found.problems.extend(Problem("structure", "is lost", array=name) for name in lost)
-            extents = [one for one in layout.extents if one.array is None or one.array in there]
+            readable.problems.extend(Problem("structure", "is lost", array=name) for name in lost)
+            extents = [one for one in layout.extents if one.array is None or one.array in names]
             layout = replace(layout, extents=tuple(extents))
-        self.problems = tuple(found.problems)
+        self.problems = tuple(readable.problems)
         return layout
 
     def _title(self) -> str:
@@ -349,8 +352,8 @@ def weights_of(text: ByteView, report: TextReport, *, threads: int | None = None
     for data in raw.values():
         # Weights are read-only so that they remain what was verified.
         data.flags.writeable = False
-    held = {name: data.data for name, data in raw.items()}
-    return Weights(snapshot_of(report.index, report.layout, held), report)
+    buffers = {name: data.data for name, data in raw.items()}
+    return Weights(snapshot_of(report.index, report.layout, buffers), report)
 
 
 def _is_plain(name: str) -> bool:

@@ -111,12 +111,12 @@ def decode(text: U1 | memoryview, count: int, size: int, start: int, stride: int
     if count == 1 and line_count(size) <= PASS_LINES:
         return _decode(text, 1, size, start, stride)
     chunks = np.empty(count * size, dtype=np.uint8)
-    for some, length, at, place in _passes(count, size, stride):
-        raw = _decode(text, some, length, start + place, stride)
+    for number, length, at, place in _passes(count, size, stride):
+        raw = _decode(text, number, length, start + place, stride)
         if raw is None:
             return None
         # Padding lies between the chunks in `raw`, so a copy is needed anyway.
-        chunks[at : at + some * length].reshape(some, length)[...] = raw
+        chunks[at : at + number * length].reshape(number, length)[...] = raw
     return chunks.reshape(count, size)
 
 

@@ -38,11 +38,11 @@ def rewritten(
     """
     with ExitStack() as until:
         # Spooled, to a file if large: the writer reads every byte three times.
-        held = TextFile(name, text, Pages(), threads, until, index.payload)
-        held.fill_all()
+        spool = TextFile(name, text, Pages(), threads, until, index.payload)
+        spool.fill_all()
         data: dict[str, ByteView] = {
-            name: held.view[place : place + held.by_name[name].nbytes]
-            for name, place in held.places.items()
+            name: spool.view[place : place + spool.by_name[name].nbytes]
+            for name, place in spool.places.items()
         }
         own = index.array(LAYOUT_ARRAY)
         if own is not None:

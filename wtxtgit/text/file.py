@@ -165,31 +165,31 @@ class TextFile:
 
     def _fill(self, parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
         """Decode chunks: of each array those from a first up to, but not including, a last."""
-        wanted = [run for part in parts for run in self._runs(*part)]
-        if not self.size or not wanted:
+        runs = [run for part in parts for run in self._runs(*part)]
+        if not self.size or not runs:
             return
         try:
-            want_chunks(wanted)
-            jobs = jobs_of(block for run in wanted for block in blocks_of(*run))
-            sizes = ((last - first) * array.chunk_size for array, first, last in wanted)
+            want_chunks(runs)
+            jobs = jobs_of(block for run in runs for block in blocks_of(*run))
+            sizes = ((last - first) * array.chunk_size for array, first, last in runs)
             threads = worthwhile(self._threads, sum(sizes))
             with Workers((partial(self._write, job) for job in jobs), threads) as written:
                 for nbytes in written:
                     self._pages.advance(nbytes)
         except BaseException:
             # Who asks again must not be given the zeros that stand there.
-            for array, first, last in wanted:
+            for array, first, last in runs:
                 self._filled[array.name][first:last] = bytes(last - first)
             raise
 
     def _runs(self, array: ArrayIndex, first: int, last: int) -> list[tuple[ArrayIndex, int, int]]:
         """Return the runs of chunks that were not asked for before, and mark them as asked for."""
-        asked = self._filled.setdefault(array.name, bytearray(array.chunks))
+        requested = self._filled.setdefault(array.name, bytearray(array.chunks))
         runs = []
-        while (first := asked.find(0, first, last)) >= 0:
-            end = asked.find(1, first, last)
+        while (first := requested.find(0, first, last)) >= 0:
+            end = requested.find(1, first, last)
             end = last if end < 0 else end
-            asked[first:end] = b"\1" * (end - first)
+            requested[first:end] = b"\1" * (end - first)
             runs.append((array, first, end))
         return runs
 

@@ -349,8 +349,8 @@ def check_bytes(line: ArrayLine) -> str | None:
     nbytes = bounded_product(ITEM_SIZE[line.dtype], line.shape, MAX_NUMBER)
     if nbytes == line.nbytes:
         return None
-    given = "over 20 digits of" if nbytes > MAX_NUMBER else nbytes
-    return f"bytes={line.nbytes}, but dtype and shape need {given} bytes"
+    needed = "over 20 digits of" if nbytes > MAX_NUMBER else nbytes
+    return f"bytes={line.nbytes}, but dtype and shape need {needed} bytes"
 
 
 def format_array(line: ArrayLine) -> bytes:

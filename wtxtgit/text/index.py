@@ -604,7 +604,7 @@ class _TextIndexer(LineCursor):
         first = self._pos - at
         size = array.chunk_size
         lines = grammar.line_count(size)
-        wanted = b"lines=%d" % lines
+        count_field = b"lines=%d" % lines
         for ix in range(len(array.starts), array.nbytes // size):
             frame = grammar.CHUNK_FRAME.match(near, at)
             if frame is None:
@@ -614,7 +614,7 @@ class _TextIndexer(LineCursor):
             end = start + lines * grammar.LINE_TEXT
             if (
                 place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size)
-                or count != wanted
+                or count != count_field
                 or near[end : end + len(grammar.END_CHUNK)] != grammar.END_CHUNK
             ):
                 break
@@ -636,7 +636,7 @@ class _TextIndexer(LineCursor):
         near, at = self._near()
         start, before = self._pos, at
         size = array.chunk_size
-        wanted = b"lines=%d" % grammar.line_count(size)
+        count_field = b"lines=%d" % grammar.line_count(size)
         match, first = grammar.CHUNK_FRAME.match, len(array.starts)
         names: list[bytes] = []
         # A text has one for each 64 KiB of its file: they are taken before anything else is done.
@@ -645,7 +645,7 @@ class _TextIndexer(LineCursor):
             if frame is None:
                 break
             place, sha256, crc32c, count = frame.groups()
-            if place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size) or count != wanted:
+            if place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size) or count != count_field:
                 break
             at = frame.end()
             names.append(sha256)
@@ -680,14 +680,14 @@ class _TextIndexer(LineCursor):
         line = self._line
         chunk = self._take(grammar.parse_chunk, "ch")
         size = array.size_of(ix)
-        for label, value, wanted in (
+        for label, value, expected in (
             ("ix", chunk.ix, ix),
             ("off", chunk.off, ix * array.chunk_size),
             ("len", chunk.size, size),
             ("lines", chunk.lines, grammar.line_count(size)),
         ):
-            if value != wanted:
-                self._fail("structure", f"{label}={value}, but {wanted} is expected", line=line)
+            if value != expected:
+                self._fail("structure", f"{label}={value}, but {expected} is expected", line=line)
         if array.payload is not None:
             self._add_chunk(array, self._pos, self._line, chunk.sha256, chunk.crc32c)
             return

@@ -284,8 +284,8 @@ def check_layout(
     """
     if CAP_LAYOUT not in cap:
         _refuse("is there, but the cap line does not list layout")
-    wanted = schema_of(layout.format)
-    if meta.schema != wanted:
+    schema = schema_of(layout.format)
+    if meta.schema != schema:
         _refuse(f'has format {layout.format}, but the schema is "{meta.schema}"')
     lines = {line.name: line for line in arrays}
     missing = set(lines) - {LAYOUT_ARRAY}

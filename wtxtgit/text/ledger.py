@@ -110,12 +110,12 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     # A ledger whose first records were cut off starts with another link.
     prev = FIRST_PREV if before is None else before.merkle_this
     if record.merkle_prev != prev:
-        wanted = (
+        expected = (
             f"but the previous record is {_short(prev)}"
             if before is not None
             else "but the first record must have zeros"
         )
-        message = f"merkle_prev is {_short(record.merkle_prev)}, {wanted}"
+        message = f"merkle_prev is {_short(record.merkle_prev)}, {expected}"
         yield Problem("merkle", message, line=first + 1)
     this = digest.merkle(record.merkle_prev, record.sha256_all, meta)
     if record.merkle_this != this:

@@ -128,13 +128,13 @@ class _Arriving:
 
     def steps(self) -> Iterator[None]:
         """Yield after each step of indexing, once the positions of the new arrays are decided."""
-        seen = 0
+        count = 0
         for _ in self._steps:
             index = self.indexed
             if index.has_header and (index.pending or CAP_LAYOUT not in index.cap):
                 raise _Unusual
-            more = index.arrays[seen:]
-            seen += len(more)
+            more = index.arrays[count:]
+            count += len(more)
             for array in more:
                 if array.name == LAYOUT_ARRAY:
                     self._layout = array

@@ -321,10 +321,10 @@ def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
                 result.problems += chunk_problems(computed, claimed, line, array.name, ix)
         result.fastxor = digest.fastxor(together, block.offset)
         return result
-    there = payload.has(names)
+    present = payload.has(names)
     chunks: list[memoryview] = []
     for ix, name in enumerate(names, block.first):
-        if name not in there:
+        if name not in present:
             result.missing += 1
             continue
         line = array.lines[ix] - 1
@@ -455,10 +455,10 @@ class TextReport:
         return f"<TextReport: {self._said()}>"
 
     def _said(self) -> str:
-        said = "ok" if self.ok else f"not ok, {counted(total(self.problems), 'problem')}"
+        verdict = "ok" if self.ok else f"not ok, {counted(total(self.problems), 'problem')}"
         meta = self.index.meta
         gen = "" if meta is None else f"generation {meta.gen}, "
-        return f"{gen}{counted(len(self.index.arrays), 'array')}, {said}"
+        return f"{gen}{counted(len(self.index.arrays), 'array')}, {verdict}"
 
     def _repr_html_(self) -> str:
         """Return a table of the problems as HTML, for IPython."""
@@ -612,8 +612,8 @@ class _ArrayChecks:
         # Each follower collects its own problems, and they are joined in a fixed order: reports
         # must not depend on the timing of threads.
         mac_problems = [*self._no_mac_problems, *self._mac_problems]
-        for found in (self._no_mac_problems, self._own_problems, self._mac_problems):
-            self._report.problems.extend(found)
+        for problems in (self._no_mac_problems, self._own_problems, self._mac_problems):
+            self._report.problems.extend(problems)
         if not self._stopped and not self.lacking and self._hmac_key is not None:
             # A text without arrays does not prove that its author had the key.
             every = bool(arrays) and all(array.has_hmac for array in arrays)
@@ -746,10 +746,10 @@ def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
             problems.append(Problem("pending", message, line=_ROOT_LINE))
         return
     # A text's own root was compared above; its WSUM has to say the same.
-    wanted = computed if root is None else root.sha256_all
-    if wanted is None:
+    stated = computed if root is None else root.sha256_all
+    if stated is None:
         return
-    problems.extend(wsum_problems(wsum_bytes, wanted, report.index.meta))
+    problems.extend(wsum_problems(wsum_bytes, stated, report.index.meta))
     if (wsum := read_wsum(wsum_bytes)) is not None:
         report.merkle_this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, report.index.meta)
 

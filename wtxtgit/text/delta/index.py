@@ -165,8 +165,8 @@ class _DeltaIndexer(LineCursor):
                 result.audit = self._take(grammar.parse_audit, "audit")
                 break
             else:
-                wanted = "arr, del, audit" if result.head is not None else "arr"
-                self._fail("syntax", f"expected {wanted} or enddelta, found {self._shown()}")
+                expected = "arr, del, audit" if result.head is not None else "arr"
+                self._fail("syntax", f"expected {expected} or enddelta, found {self._shown()}")
         self._array = self._chunk = None
         self._expect(LAST_LINE)
         if self._pos != len(self._text):
@@ -229,9 +229,9 @@ class _DeltaIndexer(LineCursor):
         if claim is not None and chunk.off + chunk.size > claim.nbytes:
             what = f"off={chunk.off} len={chunk.size}, but the array has {claim.nbytes} bytes"
             self._fail("structure", what, line=line)
-        wanted = grammar.line_count(chunk.size)
-        if chunk.lines != wanted:
-            self._fail("structure", f"lines={chunk.lines}, but {wanted} is expected", line=line)
+        expected = grammar.line_count(chunk.size)
+        if chunk.lines != expected:
+            self._fail("structure", f"lines={chunk.lines}, but {expected} is expected", line=line)
         start, first = self._take_armor(chunk.lines)
         chunks.append(DeltaChunk(chunk, start, first))
         self._end_chunk(start, first, chunk.lines)
@@ -254,8 +254,8 @@ def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
     size = grammar.chunk_size(rows)
     for chunk in change.chunks:
         ix = chunk.claim.ix
-        wanted = ix * size, max(0, min(size, nbytes - ix * size))
-        if ix >= chunk_count(nbytes, size) or (chunk.claim.off, chunk.claim.size) != wanted:
+        expected = ix * size, max(0, min(size, nbytes - ix * size))
+        if ix >= chunk_count(nbytes, size) or (chunk.claim.off, chunk.claim.size) != expected:
             raise TextError(
                 "structure",
                 f"off={chunk.claim.off} len={chunk.claim.size} is not a chunk of an array of "

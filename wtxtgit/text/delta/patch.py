@@ -258,7 +258,7 @@ def apply(
     base: DeltaSide,
     text: ByteView,
     delta: DeltaIndex,
-    given: Regeneration,
+    regeneration: Regeneration,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -266,24 +266,24 @@ def apply(
     """Apply `delta`, whose bytes are `text`, to `base`.
 
     Raises TextError if `base` is not its base, if they do not fit together, or if the target is not
-    what the delta says. `given` is for plain deltas, and must make a valid `meta` line; if it has a
-    key, every HMAC of a bound target is checked.
+    what the delta says. `regeneration` is for plain deltas, and must make a valid `meta` line; if
+    it has a key, every HMAC of a bound target is checked.
     """
     # (2) The base is the one that the delta names. The caller has verified it, and checked (1).
     if delta.base != base.root.sha256_all:
-        wanted = "nothing" if delta.base is None else delta.base.hex()[:16]
+        named = "nothing" if delta.base is None else delta.base.hex()[:16]
         own = base.root.sha256_all.hex()[:16]
-        message = f"the delta is for a base with sha256_all {wanted}..., but this one has {own}..."
+        message = f"the delta is for a base with sha256_all {named}..., but this one has {own}..."
         raise TextError("root", message)
     # (3) Delta and base fit together, and (4) the delta says nothing redundant.
     arrays = tuple(_patched(base, text, delta))
     if delta.head is None:
-        regenerated = _regenerated(base, arrays, given, threads, progress)
+        regenerated = _regenerated(base, arrays, regeneration, threads, progress)
         return Applied(regenerated, None, ("which arrays the chunks of a plain delta belong to",))
     head = delta.head
     target = DeltaSide(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
     hashes = hash_arrays(
-        arrays, threads=threads, own=_is_patched, hmac_key=given.hmac_key, progress=progress
+        arrays, threads=threads, own=_is_patched, hmac_key=regeneration.hmac_key, progress=progress
     )
     # (5) The target is what the delta says.
     _prove(target, hashes)
@@ -304,13 +304,13 @@ def side_of_delta(
 
 def _uncovered(base: DeltaSide, target: DeltaSide) -> Iterator[str]:
     """Yield descriptions of what no hash covers and neither the base nor clean would say."""
-    said = [("audit", target.audit, base.audit)]
-    said += [(name, getattr(target.meta, name), getattr(base.meta, name)) for name in _FREE]
-    said.append(("cap ext", ",".join(target.cap), ",".join(base.cap)))
+    values = [("audit", target.audit, base.audit)]
+    values += [(name, getattr(target.meta, name), getattr(base.meta, name)) for name in _FREE]
+    values.append(("cap ext", ",".join(target.cap), ",".join(base.cap)))
     if target.signature is not None:
         # The signature covers these lines, but only verify, which is given keys, knows who signed.
         yield "the signature"
-    for name, value, before in said:
+    for name, value, before in values:
         if value != before:
             yield f"{name}={value}" if value is not None else f"{name}, which does not exist"
     for array in target.arrays:
@@ -388,13 +388,13 @@ def _is_patched(array: SideArray) -> bool:
 def _regenerated(
     base: DeltaSide,
     arrays: tuple[SideArray, ...],
-    given: Regeneration,
+    regeneration: Regeneration,
     threads: int | None,
     progress: Progress | None,
 ) -> DeltaSide:
     """Return the target of a plain delta: the generation after the base, with its own hashes."""
-    meta = given.meta_after(base.meta)
-    key = given.hmac_key
+    meta = regeneration.meta_after(base.meta)
+    key = regeneration.hmac_key
     touched = [array for array in arrays if key is not None or _is_patched(array)]
     new = hash_arrays(touched, threads=threads, own=_is_patched, hmac_key=key)
 

@@ -156,8 +156,8 @@ def _as_many(lines: list[bytes], count: int) -> Iterator[list[bytes]]:
         return
     # Or single lines, each after its duplicate: of a long run of equal lines any may be dropped.
     twice = [at for at in range(1, len(lines)) if _are_alike(lines[at - 1], lines[at])]
-    for some in islice(combinations(twice, more), _MOST_WAYS):
-        yield [line for at, line in enumerate(lines) if at not in some]
+    for dropped in islice(combinations(twice, more), _MOST_WAYS):
+        yield [line for at, line in enumerate(lines) if at not in dropped]
 
 
 # How many ways of dropping lines are tried.
@@ -383,9 +383,9 @@ class _DamagedChunk:
             yield from self._fitting(number, line, _meeting(one, two, claimed))
 
     @staticmethod
-    def _fitting(number: int, line: LineState, found: Iterable[Changes]) -> Iterator[Changes]:
+    def _fitting(number: int, line: LineState, candidates: Iterable[Changes]) -> Iterator[Changes]:
         """Yield those sets of changes that make a line's parity right."""
-        for changes in found:
+        for changes in candidates:
             columns = changes.places - number * LINE_BASE64
             within = (columns >= 0) & (columns < len(line.sextets))
             keep = line.fits(np.where(within, columns, 0), np.where(within, changes.values, 0))
@@ -426,10 +426,10 @@ def _meeting(
     known[ranked >> _TABLE_SHIFT] = True
     for target in targets:
         for k, syndrome in enumerate(rounds.syndromes):
-            wanted = left.syndromes ^ (np.uint32(target) ^ syndrome)
-            rows = np.flatnonzero(known[wanted >> _TABLE_SHIFT])
-            first = np.searchsorted(ranked, wanted[rows], "left")
-            counts = np.searchsorted(ranked, wanted[rows], "right") - first
+            needed = left.syndromes ^ (np.uint32(target) ^ syndrome)
+            rows = np.flatnonzero(known[needed >> _TABLE_SHIFT])
+            first = np.searchsorted(ranked, needed[rows], "left")
+            counts = np.searchsorted(ranked, needed[rows], "right") - first
             rows, first, counts = rows[counts > 0], first[counts > 0], counts[counts > 0]
             if not len(rows):
                 continue

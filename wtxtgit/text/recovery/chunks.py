@@ -118,16 +118,16 @@ def _take_unnamed(array: ArrayPieces, text: ByteView) -> bool:
 
     Returns whether there are such chunks; the array has been hashed then.
     """
-    taken = []
+    accepted = []
     for slot in array.slots.lost:
         for chunk in slot.found:
             if not chunk.has_line and decoded(text, chunk, slot.size) is not None:
                 again = Windowed(ArmoredBytes(text, chunk.body[0], slot.size))
                 slot.put(again, ChunkState.MENDED, proved=False)
-                taken.append(slot)
+                accepted.append(slot)
                 break
-    _keep_proved(array, taken)
-    return bool(taken)
+    _keep_proved(array, accepted)
+    return bool(accepted)
 
 
 _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
@@ -213,9 +213,9 @@ def _heal(array: ArrayPieces, heal: OtherCopies) -> None:
         for chunk in slot.found:
             if (
                 _is_hex(chunk.sha256)
-                and (given := heal.bytes_of(chunk.sha256, slot.size)) is not None
+                and (copy := heal.bytes_of(chunk.sha256, slot.size)) is not None
             ):
-                slot.put(given[0], ChunkState.HEALED, given[1])
+                slot.put(copy[0], ChunkState.HEALED, copy[1])
                 break
 
 
@@ -224,10 +224,10 @@ def _heal_whole(array: ArrayPieces, heal: OtherCopies) -> None:
     digest = array.claimed_sha256
     if digest is None or not _is_hex(digest) or array.claim is None:
         return
-    given = heal.bytes_of(digest, array.claim.nbytes)
-    if given is None:
+    copy = heal.bytes_of(digest, array.claim.nbytes)
+    if copy is None:
         return
-    raw, source = given
+    raw, source = copy
     if not array.slots:
         rows = array.rows or default_rows(array.claim.dtype, array.claim.shape)
         array.nbytes, array.chunk_size = len(raw), grammar.chunk_size(rows)
@@ -259,13 +259,13 @@ def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
             return
 
 
-def _keep_proved(array: ArrayPieces, taken: Sequence[Slot]) -> None:
+def _keep_proved(array: ArrayPieces, unproved: Sequence[Slot]) -> None:
     """Hash an array of which only its own hash can prove some chunks; drop these if it fails."""
-    if taken:
+    if unproved:
         _hash(array)
         if not array.fits_line():
             array.sha256 = None
-            for slot in taken:
+            for slot in unproved:
                 slot.lose()
 
 

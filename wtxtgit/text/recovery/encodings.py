@@ -199,12 +199,12 @@ def from_string(text: bytes) -> bytes:
 
 def from_percent(text: bytes) -> bytes:
     """Decode the percent-encoding of a form or an address."""
-    found = _PERCENT.search(text)
-    if found is None:
+    match = _PERCENT.search(text)
+    if match is None:
         return text
-    end = text.find(b"&", found.start())
-    text = text[found.start() : None if end < 0 else end]
-    if b"+" in found[0].partition(b"1")[0]:
+    end = text.find(b"&", match.start())
+    text = text[match.start() : None if end < 0 else end]
+    if b"+" in match[0].partition(b"1")[0]:
         text = text.replace(b"+", b" ")
     for code in range(127):
         if code != ord("%"):
@@ -215,9 +215,9 @@ def from_percent(text: bytes) -> bytes:
 
 def from_base64(text: bytes) -> bytes:
     """Decode an attachment that was saved together with its mail."""
-    if b"endwtxt" in text or b"enddelta" in text or (found := _BASE64.search(text)) is None:
+    if b"endwtxt" in text or b"enddelta" in text or (match := _BASE64.search(text)) is None:
         return text
-    body = found[0].translate(None, b"\r\n")
+    body = match[0].translate(None, b"\r\n")
     try:
         return a2b_base64(body[: len(body) // 4 * 4])
     except Base64Error:
@@ -253,8 +253,8 @@ def with_small_hashes(text: bytes) -> bytes:
     return replaced(_HASH_LINE, lambda line: _HASH.sub(_small, line[0]), text)
 
 
-def _small(found: re.Match[bytes]) -> bytes:
-    return found[1] + b"=" + found[2].lower()
+def _small(match: re.Match[bytes]) -> bytes:
+    return match[1] + b"=" + match[2].lower()
 
 
 def with_plus(text: bytes) -> bytes:

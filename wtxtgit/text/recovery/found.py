@@ -126,10 +126,10 @@ class FoundArray(Sequence[FoundChunk]):
     @overload
     def __getitem__(self, place: slice) -> list[FoundChunk]: ...
     def __getitem__(self, place: int | slice) -> FoundChunk | list[FoundChunk]:
-        here = range(self._first, self._first + self._count)[place]
-        if isinstance(here, range):
-            return list(map(self._table.chunk, here))
-        return self._table.chunk(here)
+        rows = range(self._first, self._first + self._count)[place]
+        if isinstance(rows, range):
+            return list(map(self._table.chunk, rows))
+        return self._table.chunk(rows)
 
     def by_ix(self) -> ChunkPlaces:
         """Return which of the chunks have a given number."""

@@ -96,6 +96,6 @@ def _headers(meta: bytes, wsum: bytes, before: bytes) -> Iterator[tuple[Meta, by
     parsed = grammar.parse_meta(meta + b"\n", 0)
     schema = None if parsed is None else parsed[0].schema
     for sha256_all in lines.hashes(claimed, 64):
-        found = lines.headers(meta, before.hex(), this.decode("latin-1"), sha256_all, schema)
-        for one, _ in found:
+        headers = lines.headers(meta, before.hex(), this.decode("latin-1"), sha256_all, schema)
+        for one, _ in headers:
             yield one, sha256_all

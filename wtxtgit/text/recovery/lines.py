@@ -258,9 +258,9 @@ def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
         yield Meta(schema=schema or _USUAL.schema)
         return
     named, gen, ts, build, host, cuda = values
-    wanted = (schema or _USUAL.schema).encode()
-    if schema is not None or (len(named) == len(wanted) and distance(named, wanted) <= NEAR):
-        named = wanted
+    expected = (schema or _USUAL.schema).encode()
+    if schema is not None or (len(named) == len(expected) and distance(named, expected) <= NEAR):
+        named = expected
     # No hash covers these two: an invalid value is replaced by the usual one.
     host = host if _is_token(host) else _USUAL.host.encode()
     cuda = cuda if _is_token(cuda) else _USUAL.cuda.encode()
@@ -284,8 +284,8 @@ def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
     tries += [(gen, one, build) for one in _spellings(ts, _DIGITS + b"-:TZ")]
     tries += [(gen, ts, one) for one in _spellings(build, _TOKEN)]
     for spelled in dict.fromkeys(tries):
-        if (made := meta(*spelled)) is not None:
-            yield made
+        if (parsed_meta := meta(*spelled)) is not None:
+            yield parsed_meta
 
 
 def previous(prev: str) -> Iterator[bytes]:

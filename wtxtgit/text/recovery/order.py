@@ -89,8 +89,8 @@ class _LineSearch:
         self._at = self._syndromes(own)
         ends = syndromes.of_bytes(np.frombuffer(tail, np.uint8)[None])
         # A checksum is the XOR of that of zeros and a syndrome.
-        wanted = int(claim.crc32c or "0", 16) ^ crc32c(bytes(claim.size))
-        self._wanted = np.uint32(wanted) ^ ends[0]
+        target = int(claim.crc32c or "0", 16) ^ crc32c(bytes(claim.size))
+        self._wanted = np.uint32(target) ^ ends[0]
 
     def orders(self) -> Iterator[list[bytes]]:
         """Yield lines in an order that may be right."""
@@ -148,8 +148,8 @@ class _LineSearch:
         places = np.arange(self._count - 1)
         before = _sums(at[places, places])
         after = _sums(at[places, places + 1])
-        here = self._syndromes(self._spare) ^ before ^ after ^ after[-1]
-        for k, j in _where(here == self._wanted):
+        sums = self._syndromes(self._spare) ^ before ^ after ^ after[-1]
+        for k, j in _where(sums == self._wanted):
             yield [*own[:j], self._spare[k], *own[j:]]
 
 

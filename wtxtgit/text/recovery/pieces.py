@@ -114,8 +114,12 @@ class Slots(Sequence["Slot"]):
     @overload
     def __getitem__(self, place: slice) -> list[Slot]: ...
     def __getitem__(self, place: int | slice) -> Slot | list[Slot]:
-        here = range(self.size)[place]
-        return [Slot(self, n) for n in here] if isinstance(here, range) else Slot(self, here)
+        selected = range(self.size)[place]
+        return (
+            [Slot(self, n) for n in selected]
+            if isinstance(selected, range)
+            else Slot(self, selected)
+        )
 
     @property
     def lost(self) -> Iterator[Slot]:
@@ -190,16 +194,16 @@ class Slot:
     @property
     def source(self) -> str | None:
         """Where the bytes of a healed chunk come from."""
-        given = self._slots.table.given.get(self._at)
-        return None if given is None else given[1]
+        copy = self._slots.table.given.get(self._at)
+        return None if copy is None else copy[1]
 
     @property
     def raw(self) -> ByteView | None:
         table, at = self._slots.table, self._at
         where, size = table.where[at], self.size
         if where == _ELSEWHERE:
-            given = table.given.get(at)
-            return None if given is None else given[0]
+            copy = table.given.get(at)
+            return None if copy is None else copy[0]
         if table.mended is not None and self.state is ChunkState.MENDED:
             return Windowed(table.mended, where, where + size)
         return Windowed(ArmoredBytes(table.text, where, size))
@@ -315,8 +319,10 @@ class Views(Sequence[ByteView]):
     @overload
     def __getitem__(self, place: slice) -> list[ByteView]: ...
     def __getitem__(self, place: int | slice) -> ByteView | list[ByteView]:
-        here = range(self._count)[place]
-        return list(map(self._view, here)) if isinstance(here, range) else self._view(here)
+        selected = range(self._count)[place]
+        return (
+            list(map(self._view, selected)) if isinstance(selected, range) else self._view(selected)
+        )
 
 
 @final
@@ -436,7 +442,7 @@ def _measure(
     nbytes = None if claim is None else claim.nbytes
     # It agrees with the shape, so a wrong digit would show. Otherwise the chunks decide.
     if nbytes is None:
-        nbytes = _told_bytes(found.line)
+        nbytes = _stated_bytes(found.line)
     if nbytes is None and last is not None:
         nbytes = places.last * chunk_size + last
     if nbytes is None or chunk_count(nbytes, chunk_size) > MAX_CHUNKS:
@@ -444,13 +450,13 @@ def _measure(
     return nbytes, chunk_size
 
 
-def _told_bytes(line: bytes | None) -> int | None:
+def _stated_bytes(line: bytes | None) -> int | None:
     """Return the `bytes` of an `arr` line if dtype and shape agree, whatever else is wrong."""
     values = None if line is None else fields(line, KEYS)
     if values is None:
         return None
-    _, dtype, shape, told, *_ = values
-    kind = grammar.parse_kind(b"dtype=%b shape=%b order=C bytes=%b" % (dtype, shape, told))
+    _, dtype, shape, nbytes, *_ = values
+    kind = grammar.parse_kind(b"dtype=%b shape=%b order=C bytes=%b" % (dtype, shape, nbytes))
     if kind is None or bounded_product(ITEM_SIZE[kind[0]], kind[1], kind[2]) != kind[2]:
         return None
     return kind[2]

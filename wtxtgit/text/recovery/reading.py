@@ -102,10 +102,10 @@ _FEW = 4
 _LEAST_TOGETHER, _MOST_TOGETHER = 128, 4096
 
 
-def distance(there: bytes | memoryview, wanted: bytes) -> int:
+def distance(actual: bytes | memoryview, expected: bytes) -> int:
     """Return how many bytes differ from the wanted ones, or are missing."""
-    differing: int = sum(map(ne, there, wanted))
-    return differing + max(0, len(wanted) - len(there))
+    differing: int = sum(map(ne, actual, expected))
+    return differing + max(0, len(expected) - len(actual))
 
 
 def read(text: ByteView) -> FoundText:
@@ -173,15 +173,15 @@ class _Reader:
 
     def _kind_here(self, before: str) -> str | None:
         """Return which line starts here, if any, preferring kinds that may follow `before`."""
-        here = bytes(self._text[self._pos : self._pos + 32])
-        for name, start in _STARTS.get(here[:3], ()):
-            if here.startswith(start):
+        head = bytes(self._text[self._pos : self._pos + 32])
+        for name, start in _STARTS.get(head[:3], ()):
+            if head.startswith(start):
                 return name
         best: tuple[float, str] | None = None
         expected = _expected(before)
         for name, kind in _KINDS.items():
             start = kind.start[:_LONGEST_START]
-            wrong = distance(here, start)
+            wrong = distance(head, start)
             if wrong <= _most_wrong(name, expected):
                 rank = wrong / len(start) - (name in expected) * 0.01
                 best = min(best or (rank, name), (rank, name))
@@ -199,8 +199,8 @@ class _Reader:
             raw = bytes(self._text[at : at + size + LINE_TEXT])
             near = np.frombuffer(raw.ljust(size + LINE_TEXT, b"\0"), np.uint8)
             starts = np.flatnonzero(near[:size] == _LF) + 1
-            here = near[starts[:, np.newaxis] + np.arange(_LONGEST_START)]
-            wrong = ((here[:, np.newaxis] != _SPELLED) & (_SPELLED != 0)).sum(axis=2)
+            heads = near[starts[:, np.newaxis] + np.arange(_LONGEST_START)]
+            wrong = ((heads[:, np.newaxis] != _SPELLED) & (_SPELLED != 0)).sum(axis=2)
             likely = (wrong <= most).any(axis=1)
             if before in _BEFORE_CHUNK:
                 is_line = (near[starts + 76] == _SPACE) & (near[starts + 78] == _LF)
@@ -274,15 +274,15 @@ class _Reader:
 
     def _next_other(self, kind: str) -> int | None:
         """Return where the next line starts that may follow one of this kind, if that is near."""
-        searched, found = self._ahead.get(kind, (0, None))
-        if found is None or found <= self._pos:
+        searched, following = self._ahead.get(kind, (0, None))
+        if following is None or following <= self._pos:
             # What was searched for earlier lines is not searched again.
             start = max(self._pos + 1, searched - _LONGEST_START)
             end = self._pos + _MOST_LINE
             match = _NEXT[kind].search(mapped(self._text[start:end])) if start < end else None
-            found = None if match is None else start + match.start()
-            self._ahead[kind] = end, found
-        return found if found is not None and found < self._pos + _MOST_LINE else None
+            following = None if match is None else start + match.start()
+            self._ahead[kind] = end, following
+        return following if following is not None and following < self._pos + _MOST_LINE else None
 
     def _two_lines(self) -> bytes:
         """Return the text here up to the second LF; for a long line, its beginning."""
@@ -316,9 +316,9 @@ class _Reader:
 
     def _is_end(self, end: int, kind: str) -> bool:
         """Whether a line that may follow one of this kind starts at `end`."""
-        here = bytes(self._text[end : end + 24])
+        head = bytes(self._text[end : end + 24])
         starts = (_KINDS[name].start[:24] for name in _KINDS[kind].next)
-        return any(distance(here, start) <= min(2, len(start) // 3) for start in starts)
+        return any(distance(head, start) <= min(2, len(start) // 3) for start in starts)
 
     def _next_line(self) -> int:
         """Return where the line that starts here ends by its LF."""
@@ -352,8 +352,8 @@ class _Reader:
 
     def _take_chunk_without_line(self) -> bool:
         """Take lines of a chunk without a `ch` line, up to an `endch`, if there are any here."""
-        here = bytes(self._text[self._pos : self._pos + LINE_TEXT])
-        if self._pos < self._no_chunk_before or here[76:77] + here[78:] != b" \n":
+        line = bytes(self._text[self._pos : self._pos + LINE_TEXT])
+        if self._pos < self._no_chunk_before or line[76:77] + line[78:] != b" \n":
             return False
         start, end = self._pos, self._end_of_body(self._pos, _ChunkFields())
         if bytes(self._text[end : end + 6]) != grammar.END_CHUNK:
@@ -391,19 +391,19 @@ class _ChunkFields:
     end: int = 0
 
     @classmethod
-    def of(cls, here: bytes) -> _ChunkFields | None:
-        """Return the fields of the line at the start of `here`, None if it is too damaged.
+    def of(cls, line: bytes) -> _ChunkFields | None:
+        """Return the fields of the line at the start of `line`, None if it is too damaged.
 
         Only `len` and `lines` have variable lengths.
         """
-        exact = _CH_EXACT.match(here)
+        exact = _CH_EXACT.match(line)
         if exact is not None and int(exact[6]) == line_count(int(exact[3])):
             ix, off, size, sha256, crc32c, count = exact.groups()
             return cls(ix, off, size, sha256, crc32c, count, exact.end())
         best: tuple[int, _ChunkFields] | None = None
         head = len(_CH_HEAD)
-        wrong = distance(here[:6], _CH_HEAD[:6]) + distance(here[12:17], b" off=")
-        wrong += distance(here[29:34], b" len=")
+        wrong = distance(line[:6], _CH_HEAD[:6]) + distance(line[12:17], b" off=")
+        wrong += distance(line[29:34], b" len=")
         if wrong > _MOST_WRONG:
             return None
         for digits in range(1, 13):
@@ -411,28 +411,28 @@ class _ChunkFields:
             off = wrong
             places = []
             for name, size in zip(_CH_FIELDS, (HEX_FIELD, CRC_FIELD, 0), strict=True):
-                off += distance(here[at : at + len(name)], name)
+                off += distance(line[at : at + len(name)], name)
                 places.append(at + len(name))
                 at += len(name) + size
             if off > _MOST_WRONG:
                 continue
-            length = here[head : head + digits]
-            end = here.find(b"\n", at)
-            wanted = str(line_count(int(length))) if length.isdigit() else ""
+            length = line[head : head + digits]
+            end = line.find(b"\n", at)
+            implied = str(line_count(int(length))) if length.isdigit() else ""
             # If the LF is wrong, `lines` has as many digits as `len` implies.
             if end < 0 or end - at > 12:
-                end = at + (len(wanted) or 1)
-            count = here[at:end]
+                end = at + (len(implied) or 1)
+            count = line[at:end]
             fields = cls(
-                here[6:12],
-                here[17:29],
+                line[6:12],
+                line[17:29],
                 length,
-                here[places[0] : places[0] + HEX_FIELD],
-                here[places[1] : places[1] + CRC_FIELD],
+                line[places[0] : places[0] + HEX_FIELD],
+                line[places[1] : places[1] + CRC_FIELD],
                 count,
                 end + 1,
             )
-            rank = off + (not length.isdigit()) + (count.decode("latin-1") != wanted)
+            rank = off + (not length.isdigit()) + (count.decode("latin-1") != implied)
             if best is None or rank < best[0]:
                 best = rank, fields
         return None if best is None else best[1]
@@ -452,17 +452,19 @@ class _ChunkFields:
         if self.size is not None:
             yield line_count(self.size)
 
-    def number(self, wanted: int, size: int | None) -> int:
-        """Return the chunk's number; `wanted` would follow the previous chunk.
+    def number(self, expected: int, size: int | None) -> int:
+        """Return the chunk's number; `expected` would follow the previous chunk.
 
         With chunks of `size` bytes, `off` gives the number, too. If a chunk is missing, both agree
-        on a number other than `wanted`.
+        on a number other than `expected`.
         """
-        told = int(self.ix) if self.ix.isdigit() else None
+        stated = int(self.ix) if self.ix.isdigit() else None
         start = int(self.off) if self.off.isdigit() else None
         by_start = start // size if start is not None and size and start % size == 0 else None
-        if told is not None and told == by_start:
-            return told
-        if wanted in (told, by_start) or told is None:
-            return wanted
-        return wanted if by_start is None and distance(self.ix, b"%06d" % wanted) <= 1 else told
+        if stated is not None and stated == by_start:
+            return stated
+        if expected in (stated, by_start) or stated is None:
+            return expected
+        return (
+            expected if by_start is None and distance(self.ix, b"%06d" % expected) <= 1 else stated
+        )

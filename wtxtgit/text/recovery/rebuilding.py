@@ -118,8 +118,8 @@ def _with_missing(
     """
     nearest = None
     tries = 1
-    for given in _versions(missing, heal):
-        added = [(name, healed_array(*one)) for name, one in given.items()]
+    for version in _versions(missing, heal):
+        added = [(name, healed_array(*one)) for name, one in version.items()]
         arrays = [array for _, array in sorted([*named, *added], key=itemgetter(0))]
         search = _Search(found, arrays, known)
         if nearest is None:
@@ -156,11 +156,11 @@ def _versions(missing: Sequence[str], heal: OtherCopies) -> Iterator[dict[str, F
     if not first:
         return
     yield first
-    found = [list(heal.arrays(name)) for name in first]
-    for source in dict.fromkeys(one[3] for some in found for one in some):
-        yield first | {one[0].name: one for some in found for one in some if one[3] == source}
-    for some in product(*found):
-        yield dict(zip(first, some, strict=True))
+    copies = [list(heal.arrays(name)) for name in first]
+    for source in dict.fromkeys(one[3] for chosen in copies for one in chosen):
+        yield first | {one[0].name: one for chosen in copies for one in chosen if one[3] == source}
+    for chosen in product(*copies):
+        yield dict(zip(first, chosen, strict=True))
 
 
 class _Search:
@@ -331,8 +331,8 @@ class _Search:
             number for number, array in enumerate(self._arrays) if first[number] != array.claim
         ]
         # Lines that can't be read as they stand, in all combinations of their candidates.
-        for some in product(*self._options(doubtful, most)) if doubtful else ():
-            yield _with(first, dict(zip(doubtful, some, strict=True)))
+        for chosen in product(*self._options(doubtful, most)) if doubtful else ():
+            yield _with(first, dict(zip(doubtful, chosen, strict=True)))
         # A line that can be read may still be wrong.
         for number in range(len(first)):
             yield None
@@ -345,9 +345,9 @@ class _Search:
         count = 1
         for number in reversed(numbers):
             # For earlier lines only the likeliest candidate gets its turn.
-            some = list(islice(self._lines_of(number), _MOST_OPTIONS if count < most else 1))
-            options.append(some)
-            count *= len(some)
+            candidates = list(islice(self._lines_of(number), _MOST_OPTIONS if count < most else 1))
+            options.append(candidates)
+            count *= len(candidates)
         return options[::-1]
 
     def _header(self, sha256_all: bytes) -> tuple[Meta, bytes] | None:

@@ -195,8 +195,8 @@ def _first_lines(plain: bytes) -> Iterator[re.Match[bytes]]:
         if start == tried or (start == 0 and at > _MOST_BEFORE):
             continue
         tried = start
-        if (found := _MARKED.match(plain, start)) is not None:
-            yield found
+        if (match := _MARKED.match(plain, start)) is not None:
+            yield match
 
 
 def _places(sign: bytes, plain: bytes) -> Iterator[int]:
@@ -300,19 +300,19 @@ def copies(text: ByteView) -> list[ByteView]:
     if starts in ([], [0]):
         return []
     parts = [(start, start + (_end_of(text[start:]) or len(text) - start)) for start in starts]
-    found = [text[start:end] for start, end in parts]
+    parts_of_text = [text[start:end] for start, end in parts]
     for start, end in parts:
         if start:
-            found.append(spooled(chain(pieces(text[:start]), pieces(text[end:]))))
-    return found
+            parts_of_text.append(spooled(chain(pieces(text[:start]), pieces(text[end:]))))
+    return parts_of_text
 
 
 def _starts(text: ByteView) -> Iterator[int]:
     """Yield where a text begins, anywhere in a line; an audit line may say the same."""
     for at in range(0, len(text), PIECE):
-        for found in _START_OF_COPY.finditer(bytes(text[at : at + PIECE + _LINE])):
-            if found.start() < PIECE:
-                yield at + found.start()
+        for match in _START_OF_COPY.finditer(bytes(text[at : at + PIECE + _LINE])):
+            if match.start() < PIECE:
+                yield at + match.start()
 
 
 def _is_lined(start: bytes) -> bool:
