@@ -129,17 +129,19 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Salvage:
     if known is None or known.salvage is None:
         raise FormatError(_why_whole(data), offset=0, field="magic")
     left = known.salvage().salvage(data, options)
-    found, missing, notes = list(left.tensors), list(left.missing), list(left.notes)
+    salvaged, missing, notes = list(left.tensors), list(left.missing), list(left.notes)
     for file in left.files:
         untold: list[str] = []
         listed = tensors(Description(known.name, nested=(file.nested,)), options, untold)
         try:
-            found += (SalvagedTensor(tensor, file.state, file.why) for tensor in listed)
+            salvaged += (SalvagedTensor(tensor, file.state, file.why) for tensor in listed)
         except FormatError as error:
             missing.append(f"chunk {quoted(file.nested.name)}: {error.message}")
         # What an intact chunk holds besides tensors is not lost.
         notes += (line for line in untold if line.startswith("chunk "))
-    return replace(left, tensors=tuple(found), files=(), missing=tuple(missing), notes=tuple(notes))
+    return replace(
+        left, tensors=tuple(salvaged), files=(), missing=tuple(missing), notes=tuple(notes)
+    )
 
 
 def in_one_line(refused: list[str]) -> Iterator[str]:
@@ -277,10 +279,10 @@ def check_members(
     listed = _read_set(data, open_member)
     if listed is None:
         raise FormatError("not the index of a set", offset=0, field="magic")
-    wanted = tuple(paths)
-    if not set(wanted) <= set(listed.members):
+    chosen = tuple(paths)
+    if not set(chosen) <= set(listed.members):
         raise FormatError("the set no longer has the same files", offset=0, field="path")
-    return list(listed.check_members(wanted, options))
+    return list(listed.check_members(chosen, options))
 
 
 def is_foreign(data: ByteView) -> bool:
@@ -292,8 +294,8 @@ def read(data: ByteView) -> Container:
     """Read a file of a format that has a package; raises FormatError."""
     known = detected(data)
     if known is None and (whole := _whole(data)) is not None:
-        held: Container = whole.read(data)
-        return held
+        container: Container = whole.read(data)
+        return container
     if known is None:
         raise FormatError(_why_whole(data), offset=0, field="magic")
     return known.read().read(data)

@@ -181,11 +181,11 @@ def check_name(name: str, what: str, *, offset: int) -> None:
 
 def refuse_repeated(names: Iterable[str], message: str) -> None:
     """Raise FormatError if a name occurs twice; `message` has a placeholder for it."""
-    taken: set[str] = set()
+    earlier: set[str] = set()
     for name in names:
-        if name in taken:
+        if name in earlier:
             raise FormatError(message.format(quoted(name)), field="name")
-        taken.add(name)
+        earlier.add(name)
 
 
 def _refuse_nul(data: ByteView, what: str, offset: int) -> None:

@@ -220,11 +220,11 @@ def _precedence(piece: Range) -> tuple[int, int, str]:
 
 def _without_overlaps(ranges: Iterable[Range]) -> Iterator[Range]:
     """Yield, in file order, the ranges that keep all their bytes."""
-    taken = 0
+    reached = 0
     for piece in sorted((r for r in ranges if r.end > r.start), key=_precedence):
         # A range that loses a byte is dropped as a whole; its other bytes become gaps.
-        if piece.start >= taken:
-            taken = piece.end
+        if piece.start >= reached:
+            reached = piece.end
             yield piece
 
 

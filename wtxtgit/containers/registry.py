@@ -102,8 +102,8 @@ def index_made(names: Sequence[str]) -> ByteView | None:
 
     Raises InputError if the names make up several sets.
     """
-    made = (f.make_index().make_index(names) for f in FORMATS if f.make_index is not None)
-    return next((index for index in made if index is not None), None)
+    indexes = (f.make_index().make_index(names) for f in FORMATS if f.make_index is not None)
+    return next((index for index in indexes if index is not None), None)
 
 
 def detected(data: ByteView) -> Format | None:

@@ -122,14 +122,14 @@ def replaced(
     # Tensors without bytes have no place and share nothing.
     pairs = [pair for pair in zip(own, parts, strict=True) if pair[0].end > pair[0].start]
     for group in groups(pairs, lambda pair: (pair[0].start, pair[0].end)):
-        given = [part for _, part in group if part.content is not None or part.data is not data]
-        if not given:
+        new_parts = [part for _, part in group if part.content is not None or part.data is not data]
+        if not new_parts:
             continue
         places = {(stored.start, stored.end) for stored, _ in group}
         if len(group) > 1:
             left -= _compare(places, [part for _, part in group], left)
         ((start, end),) = places
-        edits.append((start, end, given[0].blocks))
+        edits.append((start, end, new_parts[0].blocks))
     return spliced(data, edits)
 
 

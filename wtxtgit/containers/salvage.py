@@ -33,12 +33,12 @@ def of_places(data: ByteView, listed: Sequence[tuple[Stored, str | None]]) -> li
     can't be whole, None if there is none. Bytes that two tensors claim belong to neither.
     """
     zeros = len(data) - _zero_tail(data)
-    found = [_of_place(data, stored, why, zeros) for stored, why in listed]
+    salvaged = [_of_place(data, stored, why, zeros) for stored, why in listed]
     shared: set[int] = set()
     numbers = [n for n, (stored, _) in enumerate(listed) if 0 < stored.nbytes <= _MOST_END]
     for one, other in intervals.overlaps(numbers, lambda n: (listed[n][0].start, listed[n][0].end)):
         shared |= {one, other}
-    return [lost(one.tensor, SHARED) if n in shared else one for n, one in enumerate(found)]
+    return [lost(one.tensor, SHARED) if n in shared else one for n, one in enumerate(salvaged)]
 
 
 def lost(tensor: Tensor, why: str, ranges: Iterable[Span] = ()) -> SalvagedTensor:

@@ -109,8 +109,8 @@ def _text_styles(text: str, value: object) -> Iterator[_Style]:
     is_crlf = "\r\n" in body
     if is_crlf:
         body = body.replace("\r\n", "\n")
-    found = _INDENT.search(body)
-    indents: Sequence[str | None] = (None,) if found is None else (found[1],)
+    match = _INDENT.search(body)
+    indents: Sequence[str | None] = (None,) if match is None else (match[1],)
     crlfs: Sequence[bool] = (is_crlf,)
     if not value or not isinstance(value, dict | list):
         # All writers spell it alike.

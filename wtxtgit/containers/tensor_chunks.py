@@ -118,8 +118,8 @@ class ChunkedTensor:
         why = flaw(self.shape, boxes) if self.item else "its dtype is unknown"
         nbytes = 0 if why else self.item * prod(self.shape)
         whole = PackedBytes(nbytes, lambda: parts.open(self.name, nbytes, self._bytes))
-        held = whole if nbytes else memoryview(b"")
-        return Tensor(self.name, self.dtype, self.shape, held, None, self.element, absent=why)
+        content = whole if nbytes else memoryview(b"")
+        return Tensor(self.name, self.dtype, self.shape, content, None, self.element, absent=why)
 
     def _bytes(self) -> ByteView:
         filled = [chunk for chunk in self.chunks if chunk.box.numel]
@@ -202,11 +202,11 @@ class ChunkedTensor:
             )
             if tensor.byteorder == "big":
                 source = source[..., ::-1]
-            there = tuple(
+            target = tuple(
                 slice(low - start, high - start)
                 for (low, high), (start, _) in zip(common, spans, strict=True)
             )
-            filled[there] = source
+            filled[target] = source
         return filled.reshape(-1).data
 
 

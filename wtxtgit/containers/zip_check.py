@@ -64,12 +64,12 @@ def check_members(
     shared = zip_read.overlapping(directory.members, directory.start)
     decoding = DecodingBudget(len(data), options, "payload")
     good: set[int] = set()
-    seen: set[str] = set()
+    names: set[str] = set()
     for n, member in enumerate(directory.members):
         name, at = quoted(member.name), member.entry
-        if member.name in seen:
+        if member.name in names:
             findings.error(f"member {name} appears more than once", "name", at, member)
-        seen.add(member.name)
+        names.add(member.name)
         _check_entry(data, member, findings)
         if n in shared:
             # Any number of members may claim the same bytes, which are read only once.

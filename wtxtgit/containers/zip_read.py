@@ -127,23 +127,28 @@ def read(
     zipped = data if end is None else data[:end]
     listing = listing or ListingBudget(len(zipped) - start)
     # Found from the end: bytes before the zip and between members belong to nothing.
-    said = _read_end(zipped, start)
-    first = start + said.offset
+    end_record = _read_end(zipped, start)
+    first = start + end_record.offset
     # Bounded before an entry is read: the count is only the file's claim.
-    if said.entries > MAX_TENSORS:
-        fail(f"zip has {said.entries} members", offset=said.limit, field="entries", kind="limit")
+    if end_record.entries > MAX_TENSORS:
+        fail(
+            f"zip has {end_record.entries} members",
+            offset=end_record.limit,
+            field="entries",
+            kind="limit",
+        )
     # Each entry has a minimum size, so the list below can't be longer than the file.
-    if said.entries * ENTRY.size > said.size:
+    if end_record.entries * ENTRY.size > end_record.size:
         fail("central directory is cut short", offset=first, field="central directory")
-    cursor = Cursor(zipped[: said.limit], first)
-    members = tuple(_member(cursor, zipped, start, listing) for _ in range(said.entries))
+    cursor = Cursor(zipped[: end_record.limit], first)
+    members = tuple(_member(cursor, zipped, start, listing) for _ in range(end_record.entries))
     if cursor.remaining:
         fail(
             "central directory is longer than its entries",
             offset=cursor.pos,
             field="central directory",
         )
-    return Directory(members, first, said.record)
+    return Directory(members, first, end_record.record)
 
 
 def overlapping(members: Sequence[ZipMember], limit: int | None = None) -> frozenset[int]:
@@ -157,16 +162,16 @@ def overlapping(members: Sequence[ZipMember], limit: int | None = None) -> froze
     def place(n: int) -> tuple[int, int, bytes]:
         return members[n].start, -members[n].end, members[n].name.encode()
 
-    taken = 0
+    reached = 0
     lost = set()
     for n in sorted(range(len(members)), key=place):
         member = members[n]
         if member.start == member.end:
             continue
-        if member.start < taken or (limit is not None and member.end > limit):
+        if member.start < reached or (limit is not None and member.end > limit):
             lost.add(n)
         else:
-            taken = member.end
+            reached = member.end
     return frozenset(lost)
 
 

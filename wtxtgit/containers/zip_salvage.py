@@ -85,12 +85,12 @@ class LeftZip:
 
 def read(data: ByteView, options: ReadOptions) -> LeftZip:
     """Find the members; raises FormatError (limit) if there are too many."""
-    found = _MemberSearch(data, options)
-    found.walk()
-    found.add_unfound()
-    members = _without_shared(found.members)
+    search = _MemberSearch(data, options)
+    search.walk()
+    search.add_unfound()
+    members = _without_shared(search.members)
     return LeftZip(
-        tuple(_judged(members)), found.end, tuple(found.missing), found.listed is not None
+        tuple(_judged(members)), search.end, tuple(search.missing), search.listed is not None
     )
 
 
@@ -157,12 +157,12 @@ class _MemberSearch:
         directory = {entry.at for entry in self.entries.values()}
         unknown = None
         while pos < len(data) and pos not in directory:
-            found = self._at(pos) if data[pos : pos + len(ZIP_MAGIC)] == ZIP_MAGIC else None
-            if found is not None:
+            member = self._at(pos) if data[pos : pos + len(ZIP_MAGIC)] == ZIP_MAGIC else None
+            if member is not None:
                 self._tell_gap(unknown, pos)
                 unknown = None
-                self.members.append(found)
-                pos = self._behind(found)
+                self.members.append(member)
+                pos = self._behind(member)
                 continue
             unknown = pos if unknown is None else unknown
             following = bisect_left(self.marks, pos + 1)
@@ -176,10 +176,10 @@ class _MemberSearch:
         if start is not None and self.listed is None:
             self.missing.append(f"what bytes {start} to {end} were")
 
-    def _behind(self, found: LeftMember) -> int:
+    def _behind(self, left: LeftMember) -> int:
         """Return where to search for the next member."""
-        member = found.member
-        if found.lost is None:
+        member = left.member
+        if left.lost is None:
             behind = zip_read.find(self.data, member, len(self.data))
             return behind[1] if member.flags & WITH_DESCRIPTOR and behind else member.end
         # A length that does not lead to a header is damaged too.
@@ -207,29 +207,29 @@ class _MemberSearch:
             return None
         length, size = zip_read.wide_sizes(extra, length, size)
         start = cursor.pos
-        made = ZipMember(name, method, crc32, start, start + length, size, pos, pos, flags)
+        of_header = ZipMember(name, method, crc32, start, start + length, size, pos, pos, flags)
         if entry is not None:
             of_entry = _of_entry(entry, start)
             if self._holds(of_entry):
                 return LeftMember(of_entry, doubt=None if entry.name == name else ONCE)
         if flags & WITH_DESCRIPTOR and not length:
-            ended = self._described(made)
+            ended = self._described(of_header)
             if ended is None and entry is None:
                 # Its length is not known.
                 is_last = bisect_left(self.marks, start) == len(self.marks)
-                return LeftMember(made, lost=CUT_OFF if is_last else WRONG)
-            made = made if ended is None else ended
-        if self._holds(made):
+                return LeftMember(of_header, lost=CUT_OFF if is_last else WRONG)
+            of_header = of_header if ended is None else ended
+        if self._holds(of_header):
             is_same = entry is not None and entry.name == name
-            return LeftMember(made, doubt=None if is_same else ONCE)
-        claimed = made if entry is None else of_entry
+            return LeftMember(of_header, doubt=None if is_same else ONCE)
+        claimed = of_header if entry is None else of_entry
         return LeftMember(claimed, lost=self._why(claimed))
 
     def add_unfound(self) -> None:
         """Add members that the directory lists but whose local headers can't be read."""
-        there = {left.member.header for left in self.members}
+        headers = {left.member.header for left in self.members}
         for header, entry in sorted(self.entries.items()):
-            if header not in there:
+            if header not in headers:
                 self.members.append(self._of_directory(entry))
         self.members.sort(key=lambda left: left.member.header)
 
@@ -237,11 +237,11 @@ class _MemberSearch:
         """Return a member as the directory has it; its CRC-32 shows where its payload starts."""
         starts = dict.fromkeys(self._starts(entry))
         for start in starts:
-            made = _of_entry(entry, start)
-            if self._holds(made):
-                return LeftMember(made, doubt=None if self._has_name(entry) else ONCE)
-        made = _of_entry(entry, next(iter(starts)))
-        return LeftMember(made, lost=self._why(made))
+            candidate = _of_entry(entry, start)
+            if self._holds(candidate):
+                return LeftMember(candidate, doubt=None if self._has_name(entry) else ONCE)
+        candidate = _of_entry(entry, next(iter(starts)))
+        return LeftMember(candidate, lost=self._why(candidate))
 
     def _starts(self, entry: ZipEntry) -> Iterator[int]:
         """Yield where the payload of a member with a damaged local header may start."""
@@ -309,8 +309,8 @@ class _MemberSearch:
         for layout, magic in LAYOUTS:
             raw = bytes(self.data[end : end + layout.size])
             if len(raw) == layout.size and raw[: sum(map(len, magic))] == b"".join(magic):
-                crc32, length, said = layout.unpack(raw)[len(magic) :]
-                if (length, said) == (end - member.start, size):
+                crc32, length, stated_size = layout.unpack(raw)[len(magic) :]
+                if (length, stated_size) == (end - member.start, size):
                     return replace(member, end=end, size=size, crc32=crc32)
         return None
 
@@ -320,13 +320,13 @@ class _MemberSearch:
         A descriptor counts if its length and its CRC-32 match the bytes before it.
         """
         start, crc32, done = member.start, 0, member.start
-        for end, said in self._descriptors(start):
+        for end, stated_crc32 in self._descriptors(start):
             if not self.work.spend(end - done):
                 return None
             for piece in pieces(self.data[done:end]):
                 crc32 = zlib.crc32(piece, crc32)
             done = end
-            if crc32 == said:
+            if crc32 == stated_crc32:
                 return replace(member, end=end, size=end - start, crc32=crc32)
         return None
 

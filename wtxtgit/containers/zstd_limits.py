@@ -145,17 +145,17 @@ class Frame:
 
     def exactly(self, nbytes: int, refuse: Callable[[str], NoReturn]) -> Iterator[bytes]:
         """Yield the content; `refuse` is called with the number of bytes if it is not `nbytes`."""
-        given = 0
+        count = 0
         try:
             for block in self.content(nbytes):
-                given += len(block)
+                count += len(block)
                 yield block
         except FormatError as error:
             if error.kind == "limit" and not self._is_too_wide:
                 refuse("more")
             raise
-        if given != nbytes:
-            refuse(str(given))
+        if count != nbytes:
+            refuse(str(count))
 
     def _batch(self, pos: int) -> tuple[int, bool]:
         """Return where the next batch of blocks ends, and whether it is the last one."""

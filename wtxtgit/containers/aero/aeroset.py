@@ -265,17 +265,17 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
 
 def _further(index: dict[str, Any]) -> dict[str, object]:
     """Return what stands under unknown keys within an index that was read, by place."""
-    found: dict[str, object] = {}
+    unknown: dict[str, object] = {}
     lists = [("format", index["format"], _FORMAT_KEYS)]
     entries = (*index["parts"], index["global_tidx"])
     lists += [(one["path"], one, _ENTRY_KEYS) for one in entries]
-    for where, held, known in lists:
-        more = {key: item for key, item in held.items() if key not in known}
+    for where, value, known in lists:
+        more = {key: item for key, item in value.items() if key not in known}
         if more:
-            found[where] = more
+            unknown[where] = more
     if not isinstance(index.get("model"), dict | None):
-        found["model"] = index["model"]
-    return found
+        unknown["model"] = index["model"]
+    return unknown
 
 
 def _version(value: object) -> tuple[int, int]:
@@ -397,26 +397,26 @@ class SetCheck:
         for entry in entries:
             number = self._set.homes[entry.shard_id][1]
             shard = aero.shard(number)
-            there = own.pop(entry.name, None)
+            own_entry = own.pop(entry.name, None)
             if shard is None or not entry.is_inside(shard):
                 findings.error(
                     _named(part, entry, "is missing from its part"), "shard_id", None, part
                 )
                 continue
-            if there is None:
+            if own_entry is None:
                 findings.warn(
                     _named(part, entry, "is not in its part's index"), "tensors", None, part
                 )
-            elif _place(there, there.shard_id) != _place(entry, number):
+            elif _place(own_entry, own_entry.shard_id) != _place(entry, number):
                 findings.error(
                     _named(part, entry, "differs from the entry in its part's index"),
                     "tensors",
                     None,
                     part,
                 )
-            wanted = entry.digest
+            stated = entry.digest
             # The part's own check computes its hash; only a different one has to be checked here.
-            if wanted is None or (there is not None and wanted == there.digest):
+            if stated is None or (own_entry is not None and stated == own_entry.digest):
                 continue
             try:
                 allowance.hash(entry.data_len, shard.offset)
@@ -424,9 +424,9 @@ class SetCheck:
                 findings.error(error.message, HASH_KEY, None, part, kind=error.kind)
                 return
             tensor = reader.tensor(entry, number)
-            got = digest(tensor.view)
-            if tensor.absent is None and got != wanted:
-                problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
+            computed = digest(tensor.view)
+            if tensor.absent is None and computed != stated:
+                problem = f"has BLAKE3 {short(computed)}, the index has {short(stated)}"
                 findings.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
             findings.error(
@@ -460,10 +460,10 @@ def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None
     if member.sha256 != member.sha256.lower():
         # The original reader compares these as texts.
         findings.error(f"sha256 of {path} is not in lowercase", "sha256", None, member)
-    got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
-    if got != wanted:
+    computed, stated = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
+    if computed != stated:
         findings.error(
-            f"sha256 of {path} is {short(got)}, the set has {short(wanted)}",
+            f"sha256 of {path} is {short(computed)}, the set has {short(stated)}",
             "sha256",
             None,
             member,

@@ -82,12 +82,12 @@ def check_types(aero: Aero, findings: Findings) -> None:
 
 def check_taken_names(aero: Aero, findings: Findings) -> None:
     """Check chunks whose type and name another one has: readers find only the first."""
-    taken: dict[tuple[bytes, bytes], AeroChunk] = {}
+    by_name: dict[tuple[bytes, bytes], AeroChunk] = {}
     for chunk in aero.chunks:
         name = aero.name(chunk)
         if chunk.is_wiped or not name:
             continue
-        first = taken.setdefault((chunk.fourcc, name), chunk)
+        first = by_name.setdefault((chunk.fourcc, name), chunk)
         if first is not chunk:
             (findings.warn if _is_same(first, chunk) else findings.error)(
                 "chunk name appears more than once; readers use the first",
@@ -139,12 +139,12 @@ def _check_metadata(aero: Aero, findings: Findings) -> None:
             continue
         word = quoted(fourcc.decode().lower())
         try:
-            held = content(aero, chunk, MAX_SHOWN)
+            raw_content = content(aero, chunk, MAX_SHOWN)
             listing = aero.listing.apart()
             if fourcc == JSON:
-                json_text.parse(held, "mjsn", offset=chunk.offset, listing=listing)
+                json_text.parse(raw_content, "mjsn", offset=chunk.offset, listing=listing)
             else:
-                raw = bytes(held)
+                raw = bytes(raw_content)
                 msgpack_limits.parse(raw, "mmsg", offset=chunk.offset, listing=listing)
         except FormatError as error:
             if chunk.digest == NO_HASH and error.kind != "limit":

@@ -345,12 +345,12 @@ def file_payloads(
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "metadata", offset=0)
     first = [integrity_payload()] if ihsh else []
-    held: dict[str, object] = {**texts}
+    mjsn: dict[str, object] = {**texts}
     entries, codecs = _with_codecs(entries)
     if codecs:
-        held[CODECS_KEY] = codecs
-    if held:
-        raw = json.dumps(held, sort_keys=True, separators=(",", ":")).encode()
+        mjsn[CODECS_KEY] = codecs
+    if mjsn:
+        raw = json.dumps(mjsn, sort_keys=True, separators=(",", ":")).encode()
         first.append(metadata_payload(JSON, JSON_NAME, raw, compress=False))
     of_shards = [(shard, payload) for shard in shards for payload in shard.payloads()]
     fourccs = [*(payload.fourcc for payload in first), MANIFEST, INDEX]

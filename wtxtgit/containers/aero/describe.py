@@ -71,9 +71,9 @@ class TensorReader:
         self._aero = aero
         self._most = options.max_chunk
         self._decoded = decoded
-        held = mjsn(aero)
-        self.order = shape_order(held)
-        self._codecs = _codecs(held)
+        json = mjsn(aero)
+        self.order = shape_order(json)
+        self._codecs = _codecs(json)
 
     def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
         """Return the tensor that `entry` describes, in the shard of that number."""
@@ -133,8 +133,8 @@ class TensorReader:
 def _codecs(json: dict[str, object]) -> dict[int, dict[str, object]]:
     """Return what an MJSN says of codecs, by the number that entries of the index use for them."""
     listed = json.get(CODECS_KEY)
-    found = (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
-    return {one["id"]: one for one in found if type(one.get("id")) is int}
+    codecs = (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
+    return {one["id"]: one for one in codecs if type(one.get("id")) is int}
 
 
 def packing_of(entry: IndexEntry, codecs: dict[int, dict[str, object]]) -> str | None:
@@ -143,10 +143,10 @@ def packing_of(entry: IndexEntry, codecs: dict[int, dict[str, object]]) -> str |
         return None
     number = entry.extra.get(CODEC_KEY)
     codec = codecs.get(number) if type(number) is int else None
-    told = entry.extra.get(PARAMS_KEY) if codec is None else codec.get("params")
+    params = entry.extra.get(PARAMS_KEY) if codec is None else codec.get("params")
     if codec is not None and codec.get("codec") != GGML_CODEC:
         return None
-    ggml_type = told.get(TYPE_KEY) if isinstance(told, dict) else None
+    ggml_type = params.get(TYPE_KEY) if isinstance(params, dict) else None
     known = ggml.TYPES.get(ggml_type) if type(ggml_type) is int else None
     return None if known is None else ggml.element_of(known)
 
@@ -183,13 +183,13 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
 
 def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
     """Yield the chunks, including weight shards."""
-    told = {aero.first(fourcc) for fourcc in METADATA}
-    told |= {aero.shard(entry.shard_id) for entry in aero.entries}
+    listed_chunks = {aero.first(fourcc) for fourcc in METADATA}
+    listed_chunks |= {aero.shard(entry.shard_id) for entry in aero.entries}
     for chunk in aero.chunks:
         name = aero.name(chunk).decode("utf-8", "backslashreplace")
         nbytes = chunk.end - chunk.offset if chunk.length else 0
         content = partial(_content, aero, chunk, options)
-        is_untold = chunk.fourcc != PAGES and chunk not in told
+        is_untold = chunk.fourcc != PAGES and chunk not in listed_chunks
         yield NamedPart(name, chunk.offset, nbytes, content, is_untold)
 
 
@@ -271,13 +271,13 @@ def _tags(
     untold: list[str] = []
     model = manifest.get("model")
     named = model if isinstance(model, dict) else {}
-    apart, told = {SOURCE_KEY}, {HASH_KEY, FLAGS_KEY}
+    apart, known_keys = {SOURCE_KEY}, {HASH_KEY, FLAGS_KEY}
     codecs = _codecs(json)
     packed = [entry for entry in aero.entries if entry.dtype == PACKED]
     # What these say is carried by the tensors.
     if packed and all(packing_of(entry, codecs) is not None for entry in packed):
         apart.add(CODECS_KEY)
-        told |= {CODEC_KEY, PARAMS_KEY}
+        known_keys |= {CODEC_KEY, PARAMS_KEY}
     texts = {
         NAME_TAG: named.get("name") or None,
         ARCHITECTURE_TAG: named.get("architecture") or None,
@@ -289,11 +289,11 @@ def _tags(
             tags[key] = str(value)
         elif value is not None:
             untold.append(f"mjsn {quoted(key)}")
-    for fourcc, held in ((JSON, json), (MANIFEST, manifest)):
-        if aero.first(fourcc) is not None and not held:
+    for fourcc, metadata in ((JSON, json), (MANIFEST, manifest)):
+        if aero.first(fourcc) is not None and not metadata:
             untold.append(f"chunk {fourcc.decode()}, which is empty or too large to be examined")
     untold += [f"mmsg {quoted(key)}" for key in manifest if key not in MANIFEST_KEYS]
-    keys = {key for entry in aero.entries for key in entry.extra} - told
+    keys = {key for entry in aero.entries for key in entry.extra} - known_keys
     untold += [f"tidx {quoted(key)}" for key in sorted(keys)]
     others = [chunk for chunk in aero.chunks if chunk.fourcc not in METADATA | {SHARD}]
     untold += [f"chunk {quoted(aero.label(chunk))}" for chunk in others]

@@ -109,22 +109,22 @@ class _Extras:
 
     def unusual(self) -> Iterator[tuple[str, object]]:
         """Yield the rest of each chunk, labelled with type, name and, if needed, a number."""
-        taken: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for chunk in self._aero.chunks:
             name = self._aero.name(chunk)
             label = (chunk.fourcc + b":" + name).decode("utf-8", "backslashreplace")
             if chunk in self._first:
                 label = chunk.fourcc.decode()
             # Names need not be unique; equal ones are distinguished by their order in the TOC.
-            taken[label] = taken.get(label, 0) + 1
-            label += "" if taken[label] == 1 else f":{taken[label]}"
-            said = self._said(chunk, name)
+            counts[label] = counts.get(label, 0) + 1
+            label += "" if counts[label] == 1 else f":{counts[label]}"
+            rest = self._said(chunk, name)
             if chunk.reserved:
-                said[RESERVED] = chunk.reserved
+                rest[RESERVED] = chunk.reserved
             if chunk.digest == NO_HASH:
-                said["hash"] = "none"
-            if said:
-                yield label, said
+                rest["hash"] = "none"
+            if rest:
+                yield label, rest
 
     def _said(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
         if chunk in self._values:
@@ -168,13 +168,13 @@ class _Extras:
         fields = msgpack_edit.fields(raw)
         more = [raw[one.start : one.end] for one in fields if one.key != TENSORS_KEY]
         behind = raw[fields[-1].end :].rstrip(b"\0")
-        said: dict[str, object] = {}
+        rest: dict[str, object] = {}
         if more or behind:
-            said[FURTHER] = hashlib.sha256(b"".join([*more, behind])).digest()
+            rest[FURTHER] = hashlib.sha256(b"".join([*more, behind])).digest()
         with_hash = sum(HASH_KEY in entry.extra for entry in self._aero.entries)
         if with_hash:
-            said[HASH_KEY] = "all" if with_hash == len(self._aero.entries) else "some"
-        return said
+            rest[HASH_KEY] = "all" if with_hash == len(self._aero.entries) else "some"
+        return rest
 
     def _pages(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
         """Return the parameters of page hashes; for an unused chunk, all of it."""
@@ -205,12 +205,12 @@ class _Extras:
 
 
 def _unusual(chunk: AeroChunk, name: bytes, flags: int, usual: bytes) -> dict[str, object]:
-    said: dict[str, object] = {}
+    rest: dict[str, object] = {}
     if chunk.flags != flags:
-        said["flags"] = chunk.flags
+        rest["flags"] = chunk.flags
     if name != usual:
-        said["name"] = name
-    return said
+        rest["name"] = name
+    return rest
 
 
 def _further(value: object, known: frozenset[str]) -> dict[str, object]:
@@ -221,19 +221,19 @@ def _further(value: object, known: frozenset[str]) -> dict[str, object]:
 
 def _lists(manifest: dict[str, object]) -> dict[str, object]:
     """Return what the lists of a manifest have that does not follow from the chunks."""
-    said: dict[str, object] = {}
+    rest: dict[str, object] = {}
     for key in metadata.LISTS:
         items = manifest.get(key)
         if not isinstance(items, list):
-            said[key] = [items]
+            rest[key] = [items]
             continue
         further = [_of_item(item) for item in items]
         kept = [one for one in further if one]
         if kept:
-            said[key] = kept
+            rest[key] = kept
         elif not items:
-            said[key] = []
-    return said
+            rest[key] = []
+    return rest
 
 
 def _of_item(item: object) -> object:

@@ -81,8 +81,8 @@ def _check_seal_digest(
         return
     # A seal says itself what it covers: one that covers less proves less, but holds.
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
-    wanted = value.get("digest")
-    if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
+    stated = value.get("digest")
+    if not isinstance(stated, bytes) or len(stated) != DIGEST_SIZE:
         fail("ihsh has an invalid digest", offset=chunk.offset, field="digest")
     if intervals.gaps(spans, aero.header.control_end):
         findings.warn(
@@ -92,10 +92,10 @@ def _check_seal_digest(
             chunk,
         )
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
-    got = control_digest(aero.data, aero.header.toc_offset, len(aero.chunks), spans)
-    if got != wanted:
+    computed = control_digest(aero.data, aero.header.toc_offset, len(aero.chunks), spans)
+    if computed != stated:
         findings.error(
-            f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}",
+            f"BLAKE3 of the control region is {short(computed)}, IHSH has {short(stated)}",
             "digest",
             chunk.offset,
             chunk,
@@ -243,14 +243,14 @@ def check_contents(aero: Aero, findings: Findings, allowance: Allowance) -> None
                 findings.refuse(error, chunk)
     looked_at: set[tuple[object, ...]] = set()
     for chunk in aero.chunks:
-        said = claims.pop(chunk, []) if chunk.fourcc == SHARD else []
+        of_chunk = claims.pop(chunk, []) if chunk.fourcc == SHARD else []
         # Chunks with the same bytes, length and hash are checked only once.
         key = (chunk.is_compressed, chunk.offset, chunk.length, chunk.ulen, chunk.digest)
-        if chunk.is_wiped or (key in looked_at and not said):
+        if chunk.is_wiped or (key in looked_at and not of_chunk):
             continue
         looked_at.add(key)
         try:
-            _check_content(aero, chunk, said, findings, allowance)
+            _check_content(aero, chunk, of_chunk, findings, allowance)
         except FormatError as error:
             findings.refuse(error, chunk)
 
@@ -272,9 +272,11 @@ def _check_content(
     blocks = ChunkContent(aero, chunk)
     digests = digest_spans(counted(blocks, allowance.progress), spans)
     for claim in claims:
-        got = short(digests[claim.span])
+        computed = short(digests[claim.span])
         if digests[claim.span] != claim.digest:
-            message = f"BLAKE3 of {claim.what} is {got}, {claim.source} has {short(claim.digest)}"
+            message = (
+                f"BLAKE3 of {claim.what} is {computed}, {claim.source} has {short(claim.digest)}"
+            )
             # Compressed content has no offsets in the file.
             at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
             findings.error(message, claim.field, at, chunk, kind="blake3")

@@ -267,21 +267,21 @@ def _key(aero: Aero, chunk: AeroChunk) -> str | None:
 
 
 def _change_unknown(aero: Aero, values: object, new: NewMetadata, options: ReadOptions) -> None:
-    wanted = values if isinstance(values, dict) else {}
+    new_values = values if isinstance(values, dict) else {}
     own: set[str] = set()
     for key, chunk, value in _unknown(aero, options):
         own.add(key)
-        if key not in wanted:
+        if key not in new_values:
             new.removed.add(chunk.place)
-        elif wanted[key] != value:
-            new.replaced[chunk.place] = like(aero, chunk, _small(key, wanted[key]))
-    for key in (key for key in wanted if key not in own):
+        elif new_values[key] != value:
+            new.replaced[chunk.place] = like(aero, chunk, _small(key, new_values[key]))
+    for key in (key for key in new_values if key not in own):
         fourcc, flags, name = key.split(":", 2)
         new.added.append(
             metadata_payload(
                 fourcc.encode(),
                 name.encode(),
-                _small(key, wanted[key]),
+                _small(key, new_values[key]),
                 flags=int(flags, 16),
                 compress=bool(int(flags, 16) & COMPRESSED),
             )

@@ -70,10 +70,10 @@ class Source:
             if chunk.fourcc == PAGES:
                 if chunk.is_compressed:
                     fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
-                said = parse_pages(self.aero, chunk)
-                shard = self.aero.shards.get(said.shard_name.encode())
+                parsed = parse_pages(self.aero, chunk)
+                shard = self.aero.shards.get(parsed.shard_name.encode())
                 if shard is not None:
-                    pages.setdefault(shard.place, []).append((chunk, said.page_size))
+                    pages.setdefault(shard.place, []).append((chunk, parsed.page_size))
         return pages
 
     def map(self, number: int) -> bytes:
@@ -197,11 +197,11 @@ def as_it_was(
     source: Source, shard: AeroChunk, parts: Sequence[Item], page_size: int | None
 ) -> NewShard:
     """Return a shard with the same tensors as before, each in its place."""
-    given = _given(parts)
-    blocks = partial(_region, source, shard, 0, shard.ulen, given)
+    replaced = _given(parts)
+    blocks = partial(_region, source, shard, 0, shard.ulen, replaced)
     segments = [(0, shard.ulen, blocks)]
     offsets = {part.place: part.entry.data_off for part in parts}
-    return _new_shard(segments, shard.ulen, page_size, offsets, given, _groups(parts))
+    return _new_shard(segments, shard.ulen, page_size, offsets, replaced, _groups(parts))
 
 
 def laid_out(parts: Sequence[Item], page_size: int | None) -> NewShard:
@@ -236,13 +236,13 @@ def _new_shard(
     size: int,
     page_size: int | None,
     offsets: dict[int, int],
-    given: Sequence[Item],
+    replaced: Sequence[Item],
     grouped: Iterable[list[Item]],
 ) -> NewShard:
     # Tensors that share bytes are compared if one of them has new bytes.
     shared = [group for group in grouped if len(group) > 1 and _given(group)]
     sharing = tuple(chain.from_iterable(shared))
-    spans = frozenset(_span(part, offsets) for part in chain(given, sharing))
+    spans = frozenset(_span(part, offsets) for part in chain(replaced, sharing))
     return NewShard(tuple(segments), size, page_size, spans, offsets, sharing)
 
 

@@ -94,19 +94,19 @@ def _tocs(data: ByteView) -> Iterator[_Toc]:
     if len(data) < HEADER.size:
         fail("file header is cut short", offset=0, field="file header")
     _, _, _, _, *rest, _ = unpack_at(HEADER, data, 0)
-    said = FileHeader(*rest)
-    for at in dict.fromkeys((said.toc_offset, HEADER.size)):
+    header = FileHeader(*rest)
+    for at in dict.fromkeys((header.toc_offset, HEADER.size)):
         start = at + TOC_HEADER.size
         if start > len(data):
             continue
         count = unpack_at(TOC_HEADER, data, at)[0]
-        there = min((len(data) - start) // TOC_ENTRY.size, MAX_TENSORS)
-        for entries in dict.fromkeys((count, said.toc_length // TOC_ENTRY.size)):
-            if 0 < entries <= there:
+        most = min((len(data) - start) // TOC_ENTRY.size, MAX_TENSORS)
+        for entries in dict.fromkeys((count, header.toc_length // TOC_ENTRY.size)):
+            if 0 < entries <= most:
                 end = start + entries * TOC_ENTRY.size
                 fields = TOC_ENTRY.iter_unpack(mapped(data[start:end]))
                 chunks = tuple(AeroChunk(place, *entry) for place, entry in enumerate(fields))
-                yield _Toc(replace(said, toc_offset=at, toc_length=end - at), chunks)
+                yield _Toc(replace(header, toc_offset=at, toc_length=end - at), chunks)
 
 
 class _IndexSearch:
@@ -121,7 +121,7 @@ class _IndexSearch:
 
     def index(self) -> tuple[_Toc | None, _FoundIndex]:
         """Return the index, found through a TOC if possible, and that TOC."""
-        found: tuple[_Toc | None, _FoundIndex] | None = None
+        best: tuple[_Toc | None, _FoundIndex] | None = None
         first: _Toc | None = None
         digests: set[bytes] = set()
         for toc in _tocs(self.data):
@@ -129,25 +129,25 @@ class _IndexSearch:
             if index is not None and index.doubt is None:
                 return toc, index
             first = first or toc
-            found = found or (None if index is None else (toc, index))
+            best = best or (None if index is None else (toc, index))
             digests.update(chunk.digest for chunk in toc.chunks)
         for raw, end in self._scanned():
             is_proved = digest(raw) in digests
-            if not is_proved and found is not None:
+            if not is_proved and best is not None:
                 continue
             try:
                 entries = tuple(parse_index(raw, end))
             except FormatError:
                 continue
             doubt = None if is_proved else "the index: no hash of it was found"
-            found = first, _FoundIndex(entries, end, doubt)
+            best = first, _FoundIndex(entries, end, doubt)
             if is_proved:
                 break
-        if found is None and self._has_none():
+        if best is None and self._has_none():
             return first, _FoundIndex((), 0, None)
-        if found is None:
+        if best is None:
             fail("no index was found", offset=0, field="TIDX")
-        return found
+        return best
 
     def _has_none(self) -> bool:
         """Whether it is a file without tensors, which needs no index."""
@@ -271,7 +271,7 @@ class _FoundShards:
         by_shard: dict[int, list[int]] = {}
         for number, entry in enumerate(self.index.entries):
             by_shard.setdefault(entry.shard_id, []).append(number)
-        found: dict[int, SalvagedTensor] = {}
+        salvaged: dict[int, SalvagedTensor] = {}
         before = self.index.end
         options = self.search.options
         reader = TensorReader(self.aero, options, DecodedParts(options).of_file(len(self.data)))
@@ -282,9 +282,9 @@ class _FoundShards:
                 before = max(before, chunk.offset + max(entry.data_end for entry in entries))
                 self.aero.shards[SHARD_NAME % shard_id] = chunk
             of_shard = self._of_shard(reader, chunk, entries, why)
-            found.update(zip(numbers, of_shard, strict=True))
+            salvaged.update(zip(numbers, of_shard, strict=True))
         tags, _ = model_tags(self.aero)
-        tensors = tuple(found[number] for number in range(len(self.index.entries)))
+        tensors = tuple(salvaged[number] for number in range(len(self.index.entries)))
         return Salvage(tensors, missing=tuple(self.missing), tags=tags)
 
     def _shard(
@@ -296,9 +296,9 @@ class _FoundShards:
         fits = [chunk for chunk in named[:1] if chunk.is_compressed or chunk.length == chunk.ulen]
         if len(places) == 1 and fits and fits[0].end <= len(self.data):
             return fits[0], None
-        found = self._by_hash(entries, before)
-        if found is not None or (len(places) == 1 and fits):
-            return found or fits[0], None
+        by_hash = self._by_hash(entries, before)
+        if by_hash is not None or (len(places) == 1 and fits):
+            return by_hash or fits[0], None
         return None, TWO_SHARDS if len(places) > 1 else NOWHERE
 
     def _by_hash(self, entries: list[IndexEntry], before: int) -> AeroChunk | None:
@@ -347,16 +347,16 @@ class _FoundShards:
             elif tensor.absent is not None:
                 yield shared.lost(tensor, tensor.absent)
             else:
-                told = doubt[len(entry.shape) > 1] or proofs.doubt(entry)
-                state = TensorState.UNPROVED if told else TensorState.PROVED
-                yield SalvagedTensor(tensor, state, told)
+                reason_unproved = doubt[len(entry.shape) > 1] or proofs.doubt(entry)
+                state = TensorState.UNPROVED if reason_unproved else TensorState.PROVED
+                yield SalvagedTensor(tensor, state, reason_unproved)
 
     def _doubt(self) -> tuple[str | None, str | None]:
         """Return what is not proved for any tensor, and for tensors of several dimensions."""
-        told = None if self.index.doubt is None else f"nothing proves {self.index.doubt}"
-        if told is None and not self._is_order_known():
+        message = None if self.index.doubt is None else f"nothing proves {self.index.doubt}"
+        if message is None and not self._is_order_known():
             return None, "nothing proves the order of its dimensions: it is stated in MJSN"
-        return told, told
+        return message, message
 
     def _is_order_known(self) -> bool:
         """Whether the order of dimensions in shapes is known: MJSN says it, if there is one."""
@@ -366,15 +366,15 @@ class _FoundShards:
         if chunk.digest != NO_HASH:
             return True
         # Writers leave the hash out. A key or word that nearly equals the expected one is damaged.
-        said = mjsn(self.aero)
-        if SOURCE_KEY in said:
-            return said[SOURCE_KEY] in _SOURCES
-        return bool(said) and not any(_is_nearly(key, SOURCE_KEY) for key in said)
+        metadata = mjsn(self.aero)
+        if SOURCE_KEY in metadata:
+            return metadata[SOURCE_KEY] in _SOURCES
+        return bool(metadata) and not any(_is_nearly(key, SOURCE_KEY) for key in metadata)
 
 
-def _is_nearly(key: str, wanted: str) -> bool:
-    same = sum(one == other for one, other in zip(key, wanted, strict=False))
-    return len(key) == len(wanted) and 2 * same > len(wanted)
+def _is_nearly(key: str, expected: str) -> bool:
+    same = sum(one == other for one, other in zip(key, expected, strict=False))
+    return len(key) == len(expected) and 2 * same > len(expected)
 
 
 def _places(data: ByteView, magic: bytes) -> Iterator[int]:

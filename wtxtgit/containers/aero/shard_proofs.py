@@ -49,17 +49,17 @@ class ShardProofs:
         elif is_cut:
             self.why = CUT_OFF
         self.pages = _pages(aero, chunk)
-        wanted = {entry.span for entry in entries if entry.digest is not None}
-        wanted |= {span for span, _ in self.pages} | {(0, chunk.ulen)}
+        hashed = {entry.span for entry in entries if entry.digest is not None}
+        hashed |= {span for span, _ in self.pages} | {(0, chunk.ulen)}
         reached = self.there.ulen
-        wanted = {(start, end) for start, end in wanted if 0 <= start <= end <= reached}
+        hashed = {(start, end) for start, end in hashed if 0 <= start <= end <= reached}
         try:
             if self.why is None:
                 allowance.decode(chunk)
-                allowance.hash(sum(end - start for start, end in wanted), chunk.offset)
+                allowance.hash(sum(end - start for start, end in hashed), chunk.offset)
                 limit = options.max_chunk if chunk.is_compressed else chunk.ulen
                 stored = content(aero, self.there, limit)
-                self.spans = digest_spans(pieces(stored), wanted)
+                self.spans = digest_spans(pieces(stored), hashed)
         except FormatError as error:
             self.why = error.message
         self.is_whole = chunk.digest != NO_HASH and self.spans.get((0, chunk.ulen)) == chunk.digest
@@ -106,8 +106,8 @@ class ShardProofs:
         """Return which of a tensor's bytes are in pages whose hash does not hold."""
         start, end = entry.span
         spans: list[Span] = []
-        for (first, last), wanted in self.pages:
-            if first >= end or last <= start or self.spans.get((first, last)) == wanted:
+        for (first, last), expected in self.pages:
+            if first >= end or last <= start or self.spans.get((first, last)) == expected:
                 continue
             if last > self.there.ulen:
                 break

@@ -214,9 +214,9 @@ def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bo
                     kind="manifest",
                 )
         if MANIFEST_HASH in metadata:
-            wanted = payloads.parse_hash(metadata[MANIFEST_HASH])
-            holds = wanted is not None and wanted.holds(payloads.manifest_sha256(metadata), key)
-            if wanted is not None and wanted.needs_key:
+            stated = payloads.parse_hash(metadata[MANIFEST_HASH])
+            holds = stated is not None and stated.holds(payloads.manifest_sha256(metadata), key)
+            if stated is not None and stated.needs_key:
                 keyed.append(holds)
             if holds is False:
                 findings.error(
@@ -379,9 +379,9 @@ class _ChunkCheck:
             return None, _wrong_locked_length(chunk)
         is_json = chunk.ctype == JSON_CTYPE and chunk.uncomp_len <= MAX_JSON_CHUNK
         content = bytearray()
-        seen = None if digests is None else digests.update
+        update = None if digests is None else digests.update
         try:
-            for block in payloads.content(stored, chunk, self._options, seen):
+            for block in payloads.content(stored, chunk, self._options, update):
                 if is_json:
                     content += block
         except FormatError as error:
@@ -391,17 +391,17 @@ class _ChunkCheck:
     def _tell_hashes(
         self, stored: ByteView, chunk: FoldChunk, digests: Digests, verdict: HashVerdict
     ) -> None:
-        wanted = payloads.parse_hash(chunk.entry.get("sha256"))
-        if wanted is not None and wanted.needs_key:
+        stated = payloads.parse_hash(chunk.entry.get("sha256"))
+        if stated is not None and stated.needs_key:
             self.keyed.append(verdict.hash_holds)
-        if wanted is not None and verdict.hash_holds is False:
+        if stated is not None and verdict.hash_holds is False:
             self._findings.error(
                 f"sha256 of the payload is {digests.sha256[:_SHOWN_DIGITS]}..., "
-                f"index has {str(wanted)[: _SHOWN_DIGITS + len('hmac-sha256:')]}...",
+                f"index has {str(stated)[: _SHOWN_DIGITS + len('hmac-sha256:')]}...",
                 "sha256",
                 chunk.payload_start,
                 chunk,
-                kind=wanted.kind,
+                kind=stated.kind,
             )
         if verdict.crc_holds:
             return

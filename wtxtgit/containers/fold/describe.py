@@ -216,9 +216,9 @@ class _SortedChunks:
         for stored in header.tensors:
             name = f"{chunk.name}/{stored.name}"
             start, size = chunk.payload_start + stored.start, stored.nbytes
-            there = self._data[start : start + size]
+            stored_bytes = self._data[start : start + size]
             tensor = replace(stored, name=name, start=start, end=start + size).listed(self._data)
-            if mended[stored.start : stored.end] != there:
+            if mended[stored.start : stored.end] != stored_bytes:
                 tensor = replace(tensor, held=whole.part(stored.start, size), offset=None)
             self.tensors.append(tensor)
         return True
@@ -280,16 +280,16 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
 def documents(fold: Fold, options: ReadOptions) -> Iterator[Document]:
     """Yield the index, the JSON chunks, and the headers of safetensors files in chunks."""
     stored = fold.data[fold.index_start : fold.index_end]
-    found: list[tuple[int, Callable[[], Document]]] = [
+    sized: list[tuple[int, Callable[[], Document]]] = [
         (len(stored), lambda: Document("index", bytes(stored), stored))
     ]
     for chunk in fold.chunks:
         if chunk.nested is not None:
-            found.append((chunk.nested.end - chunk.payload_start, partial(_header, fold, chunk)))
+            sized.append((chunk.nested.end - chunk.payload_start, partial(_header, fold, chunk)))
         elif chunk.ctype == JSON_CTYPE:
             nbytes = max(chunk.comp_len, chunk.uncomp_len)
-            found.append((nbytes, partial(_json, fold, chunk, options)))
-    for document in within_limit(found):
+            sized.append((nbytes, partial(_json, fold, chunk, options)))
+    for document in within_limit(sized):
         # `verify` reports what is wrong with it.
         with suppress(FormatError):
             yield document()
@@ -333,14 +333,14 @@ def _part(chunk: FoldChunk) -> PartNote:
 
 def _chunk(chunk: FoldChunk) -> dict[str, object]:
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
-    told = _sizes(chunk) | {
+    values = _sizes(chunk) | {
         "ecc_algo": chunk.ecc_algo,
         "ecc_len": chunk.ecc_len,
         "encrypted": chunk.encrypted,
         "sha256": None if stored is None else str(stored),
     }
     further = {key: value for key, value in chunk.entry.items() if not _is_told(chunk, key)}
-    return {**told, FURTHER: further} if further else told
+    return {**values, FURTHER: further} if further else values
 
 
 def _is_told(chunk: FoldChunk, key: str) -> bool:
@@ -378,8 +378,8 @@ def walk(data: ByteView) -> list[tuple[FoldChunk, bool]]:
         is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in ctype)
         if not is_text or flags not in (UNCOMPRESSED, ZSTD) or chunk.end > len(data):
             break
-        got = reduce(lambda crc, piece: crc32c(piece, crc), pieces(chunk.payload(data)), 0)
-        chunks.append((chunk, got == crc))
+        computed = reduce(lambda crc, piece: crc32c(piece, crc), pieces(chunk.payload(data)), 0)
+        chunks.append((chunk, computed == crc))
         pos = chunk.end
     return chunks
 

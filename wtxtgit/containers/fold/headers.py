@@ -41,24 +41,24 @@ def read_chunks(inside: Payloads) -> tuple[list[tuple[FoldChunk, bytes | None]],
     Raises FormatError if the index can't be read.
     """
     index_off, _, index = read_index(inside.data)
-    found: list[tuple[FoldChunk, bytes | None]] = []
+    chunks: list[tuple[FoldChunk, bytes | None]] = []
     lost: list[str] = []
     reader = ChunkReader(inside.data, index_off)
     decoding = DecodingBudget(len(inside.data), inside.options, "uncomp_len")
     entries: Sequence[object] = index["chunks"]
     for entry in entries:
-        said = _of_index(entry, len(inside.data))
+        of_index = _of_index(entry, len(inside.data))
         try:
             own = reader.read(entry)
         except FormatError:
             own = None
-        if own is not None and said is not None and _packed(own) == _packed(said):
-            found.append((own, None))
-        elif said is not None and _is_proved(inside, said, own, decoding):
-            found.append((said, _packed(said)))
+        if own is not None and of_index is not None and _packed(own) == _packed(of_index):
+            chunks.append((own, None))
+        elif of_index is not None and _is_proved(inside, of_index, own, decoding):
+            chunks.append((of_index, _packed(of_index)))
         else:
             lost.append(_name(entry))
-    return found, lost
+    return chunks, lost
 
 
 def _name(entry: object) -> str:
@@ -76,7 +76,7 @@ def _of_index(entry: object, size: int) -> FoldChunk | None:
         return None
     uncomp_len, comp_len, crc32c, ecc_len = lengths
     is_encrypted = entry.get("encrypted") is True
-    made = FoldChunk(
+    chunk = FoldChunk(
         _name(entry),
         ctype.encode(),
         flags,
@@ -90,11 +90,11 @@ def _of_index(entry: object, size: int) -> FoldChunk | None:
         None,
     )
     try:
-        _packed(made)
+        _packed(chunk)
     except StructError:
         return None
-    is_inside = 0 <= offset <= made.end <= size
-    return made if is_inside and flags in (UNCOMPRESSED, ZSTD) else None
+    is_inside = 0 <= offset <= chunk.end <= size
+    return chunk if is_inside and flags in (UNCOMPRESSED, ZSTD) else None
 
 
 def _integer(entry: dict[str, object], key: str) -> int:
@@ -108,27 +108,32 @@ def _packed(chunk: FoldChunk) -> bytes:
     return CHUNK_HEADER.pack(chunk.ctype, chunk.flags, *lengths)
 
 
-def _is_proved(inside: Payloads, said: FoldChunk, own: FoldChunk | None, decoding: Budget) -> bool:
+def _is_proved(
+    inside: Payloads, of_index: FoldChunk, own: FoldChunk | None, decoding: Budget
+) -> bool:
     """Whether the payload is what the index says, so that the header must be damaged."""
     # Only the header and the index have the type.
-    if own is not None and own.ctype in _KNOWN and said.ctype not in _KNOWN:
+    if own is not None and own.ctype in _KNOWN and of_index.ctype not in _KNOWN:
         return False
-    n = parity_bytes(said.ecc_algo)
-    if n is None or parity_len(said.comp_len, n) != said.ecc_len:
+    n = parity_bytes(of_index.ecc_algo)
+    if n is None or parity_len(of_index.comp_len, n) != of_index.ecc_len:
         return False
     try:
-        payloads.check_limits(said, inside.options)
-        if inside.condition(said) == "damaged":
+        payloads.check_limits(of_index, inside.options)
+        if inside.condition(of_index) == "damaged":
             return False
-        stored = payloads.stored(inside.data, said, inside.options)
-        if said.crc32c not in (payloads.Digests(stored).finish().crc32c, crc32_of(pieces(stored))):
+        stored = payloads.stored(inside.data, of_index, inside.options)
+        if of_index.crc32c not in (
+            payloads.Digests(stored).finish().crc32c,
+            crc32_of(pieces(stored)),
+        ):
             return False
-        if said.encrypted and inside.options.decryption_key is None:
+        if of_index.encrypted and inside.options.decryption_key is None:
             return True
-        if said.flags == ZSTD:
-            decoding.take(said.uncomp_len, said.offset)
+        if of_index.flags == ZSTD:
+            decoding.take(of_index.uncomp_len, of_index.offset)
         # This raises for content of another length.
-        for _ in payloads.content(stored, said, inside.options):
+        for _ in payloads.content(stored, of_index, inside.options):
             pass
     except FormatError:
         return False

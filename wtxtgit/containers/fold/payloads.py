@@ -99,8 +99,8 @@ def is_whole(stored: ByteView, chunk: FoldChunk, options: ReadOptions) -> bool:
 
 def judged(digests: Digests, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
     """Compare the digests of a stored payload with the hashes of its chunk."""
-    wanted = parse_hash(chunk.entry.get("sha256"))
-    holds = None if wanted is None else wanted.holds(digests.sha256, options.integrity_key)
+    stated = parse_hash(chunk.entry.get("sha256"))
+    holds = None if stated is None else stated.holds(digests.sha256, options.integrity_key)
     return HashVerdict(digests.crc32c == chunk.crc32c, holds)
 
 
@@ -131,12 +131,12 @@ def content(
     payload: ByteView,
     chunk: FoldChunk,
     options: ReadOptions,
-    seen: Progress | None = None,
+    decoded_up_to: Progress | None = None,
 ) -> Iterator[Buffer]:
     """Yield the decoded content of a stored payload in pieces; call `check_limits` before.
 
-    `seen` is called with the number of stored bytes from which the pieces so far were made. Raises
-    FormatError.
+    `decoded_up_to` is called with the number of stored bytes from which the pieces so far were
+    made. Raises FormatError.
     """
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         fail(
@@ -147,15 +147,15 @@ def content(
     if chunk.encrypted:
         payload = _decrypt(payload, chunk, options.decryption_key)
         # Decrypted bytes differ from the stored ones, which are the ones that are hashed.
-        seen = None
+        decoded_up_to = None
     if chunk.flags == UNCOMPRESSED:
         yield from pieces(_of_length(payload, chunk))
         return
     frame = Frame(payload, "comp_payload", offset=chunk.payload_start)
     for block in frame.exactly(chunk.uncomp_len, partial(_wrong_length, chunk)):
         yield block
-        if seen is not None:
-            seen(frame.end)
+        if decoded_up_to is not None:
+            decoded_up_to(frame.end)
     # A frame must be the whole payload ("Payloads").
     if frame.end != len(payload):
         fail(

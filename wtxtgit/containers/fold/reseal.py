@@ -222,14 +222,14 @@ def _with_values(
     metadata = index.get("metadata")
     if not isinstance(metadata, dict):
         raise FormatError("metadata is not an object", field="metadata")
-    given = {key: value for key, value in values.items() if key not in OF_THE_WRITING}
+    new = {key: value for key, value in values.items() if key not in OF_THE_WRITING}
     # Keys keep their order, new ones go last ("Resealing").
     kept = {
-        key: given.get(key, value)
+        key: new.get(key, value)
         for key, value in metadata.items()
-        if key in OF_THE_WRITING or key in given
+        if key in OF_THE_WRITING or key in new
     }
-    return {**index, "metadata": {**kept, **given}}
+    return {**index, "metadata": {**kept, **new}}
 
 
 def patched(

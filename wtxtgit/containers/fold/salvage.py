@@ -48,16 +48,16 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     except FormatError as error:
         return _without_index(data, options, error.message)
     inside = Payloads(data, options)
-    found, lost_names = headers.read_chunks(inside)
+    readable, lost_names = headers.read_chunks(inside)
     metadata = index.get("metadata")
-    said = metadata.get(CHUNK_HASHES) if isinstance(metadata, dict) else None
-    named = said if isinstance(said, dict) else {}
+    hashes = metadata.get(CHUNK_HASHES) if isinstance(metadata, dict) else None
+    named = hashes if isinstance(hashes, dict) else {}
     whole: list[FoldChunk] = []
     doubtful: list[FoldChunk] = []
     tensors: list[SalvagedTensor] = []
     missing = [f"chunk {quoted(name)}: {WRONG}" for name in lost_names]
     notes: list[str] = []
-    for chunk, _ in found:
+    for chunk, _ in readable:
         if inside.condition(chunk) == "damaged":
             listed = _listed_as_lost(data, chunk)
             tensors += listed
@@ -65,8 +65,8 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
         elif chunk.encrypted and options.decryption_key is None:
             notes.append(f"chunk {quoted(chunk.name)} is intact, but encrypted")
         else:
-            wanted = chunk.entry.get("sha256")
-            is_named = wanted is not None and named.get(chunk.name) == wanted
+            stated = chunk.entry.get("sha256")
+            is_named = stated is not None and named.get(chunk.name) == stated
             (whole if is_named else doubtful).append(chunk)
     files: list[SalvagedFile] = []
     tags: dict[str, str] = {}
@@ -98,12 +98,12 @@ def _without_index(data: ByteView, options: ReadOptions, why: str) -> Salvage:
     files: list[SalvagedFile] = []
     missing: list[str] = []
     for chunk, crc_holds in chunks:
-        found = chunk if crc_holds else _mended(data, chunk, options)
-        if found is None:
+        intact = chunk if crc_holds else _mended(data, chunk, options)
+        if intact is None:
             missing.append(f"chunk {quoted(chunk.name)}: {WRONG}")
         elif chunk.ctype in FILE_CTYPES:
-            is_plain = chunk.flags == UNCOMPRESSED and found is chunk
-            opened = decode = partial(payloads.payload, data, found, options)
+            is_plain = chunk.flags == UNCOMPRESSED and intact is chunk
+            opened = decode = partial(payloads.payload, data, intact, options)
             if not is_plain:
                 opened = partial(decoded.open, chunk.offset, chunk.uncomp_len, decode)
             at = chunk.payload_start if is_plain else None
@@ -149,5 +149,5 @@ def _of_cut(data: ByteView, chunk: FoldChunk) -> list[SalvagedTensor]:
     listed = [
         (replace(tensor, name=f"{chunk.name}/{tensor.name}"), None) for tensor in header.tensors
     ]
-    found = shared.of_places(data, listed)
-    return [one if one.why is not None else replace(one, why=shared.CUT_SHORT) for one in found]
+    salvaged = shared.of_places(data, listed)
+    return [one if one.why is not None else replace(one, why=shared.CUT_SHORT) for one in salvaged]

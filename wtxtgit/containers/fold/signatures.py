@@ -37,12 +37,12 @@ def check_signatures(fold: Fold, options: ReadOptions, findings: Findings) -> No
     Without `options.public_keys` no signature can be checked: signed data that has changed is then
     a warning, with keys an error. All signatures of a file have to hold.
     """
-    held = [
+    verdicts = [
         verdict
         for verdict in (_trust_block(fold, options, findings), _metadata(fold, options, findings))
         if verdict is not None
     ]
-    if held and all(held):
+    if verdicts and all(verdicts):
         findings.signature = VALID
 
 
@@ -150,11 +150,13 @@ def _is_signed(value: object, messages: Sequence[bytes], options: ReadOptions) -
 
 
 def _is_hash_of(stored: object, canonical: bytes | None, options: ReadOptions) -> bool:
-    wanted = parse_hash(stored)
-    if canonical is None or wanted is None:
+    stated_hash = parse_hash(stored)
+    if canonical is None or stated_hash is None:
         return False
     # An HMAC can't be checked without its key: the signature covers it all the same.
-    return wanted.holds(hashlib.sha256(canonical).hexdigest(), options.integrity_key) is not False
+    return (
+        stated_hash.holds(hashlib.sha256(canonical).hexdigest(), options.integrity_key) is not False
+    )
 
 
 def _canonical(value: object, *, escaped: bool = True) -> bytes | None:

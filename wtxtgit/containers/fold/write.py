@@ -127,13 +127,13 @@ def build_model(
     texts = {key: str(value) for key, value in tags.items()}
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "tag", offset=0)
-    told = _told(texts)
+    json_chunks = _told(texts)
     # The names of tensors in a loaded FOLD file.
     if tensors and all(tensor.name.startswith(f"{MODEL_CHUNK}/") for tensor in tensors):
         tensors = [replace(t, name=t.name.removeprefix(f"{MODEL_CHUNK}/")) for t in tensors]
-    texts = {key: text for key, text in texts.items() if key not in told}
+    texts = {key: text for key, text in texts.items() if key not in json_chunks}
     chunks = [_of_tensors(MODEL_CHUNK, tensors)]
-    chunks += [_of_json(name, value) for name, value in told.items()]
+    chunks += [_of_json(name, value) for name, value in json_chunks.items()]
     _refuse_long(chunks, max_chunk)
     return build(chunks, ecc=ecc, metadata={TAGS: texts} if texts else None)
 
@@ -173,7 +173,7 @@ def _of_json(name: str, value: object) -> ChunkSource:
 def _told(texts: Mapping[str, str]) -> dict[str, object]:
     """Return the JSON chunks that pyfolds' documentation names, with values from tags."""
     # Tags that come from such chunks have their content.
-    told: dict[str, object] = {
+    json_chunks: dict[str, object] = {
         name: value for name in JSON_CHUNKS if (value := _object(texts.get(name))) is not None
     }
     known = [texts[key] for key in MODEL_TYPES if key in texts]
@@ -183,11 +183,11 @@ def _told(texts: Mapping[str, str]) -> dict[str, object]:
         "created_at_unix": 0,
         "model_type": known[0] if known else None,
         "hyperparameters": _object(texts.get("hyperparameters")) or {},
-        "tags": {key: text for key, text in texts.items() if key not in told},
+        "tags": {key: text for key, text in texts.items() if key not in json_chunks},
         "routing": {"resume_training": MODEL_CHUNK, "audit": list(TOLD)},
         "chunks_expected": [MODEL_CHUNK, *TOLD],
     }
-    return {MANIFEST_CHUNK: manifest, METRICS_CHUNK: {}} | told
+    return {MANIFEST_CHUNK: manifest, METRICS_CHUNK: {}} | json_chunks
 
 
 def _object(text: str | None) -> dict[str, object] | None:
@@ -225,9 +225,9 @@ def _with_tensors(
             inside.setdefault(first, []).append(tensor)
     if first in chunks and chunks[first] is not None:
         raise FormatError(f"chunk {quoted(first)} does not hold tensors", field="chunks")
-    made = {name: _of_tensors(name, held) for name, held in inside.items()}
-    return [one or made[name] for name, one in chunks.items()] + [
-        one for name, one in made.items() if name not in chunks
+    rebuilt = {name: _of_tensors(name, members) for name, members in inside.items()}
+    return [one or rebuilt[name] for name, one in chunks.items()] + [
+        one for name, one in rebuilt.items() if name not in chunks
     ]
 
 

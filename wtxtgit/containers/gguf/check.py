@@ -61,15 +61,15 @@ def check_into(container: Gguf, findings: Findings) -> None:
 
 
 def _check_entries(container: Gguf, findings: Findings) -> None:
-    seen: dict[str, KeyValue] = {}
+    by_key: dict[str, KeyValue] = {}
     for entry in container.entries:
         key = quoted(entry.key)
-        if entry.key in seen:
+        if entry.key in by_key:
             findings.error(f"key {key} appears more than once", "key", entry.offset)
         elif entry.key in MADE_BY_READER:
             message = f"key {key} is reserved by gguf's Python reader, which refuses the file"
             findings.warn(message, "key", entry.offset)
-        seen[entry.key] = entry
+        by_key[entry.key] = entry
         if not entry.key:
             findings.unread("key is empty", "key", entry.offset)
         elif not entry.key.isascii() or len(entry.key) > MAX_KEY:
@@ -81,10 +81,10 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
         findings.warn(
             f"alignment {container.alignment} is not a multiple of {ALIGNMENT_UNIT}",
             ALIGNMENT_KEY,
-            seen[ALIGNMENT_KEY].start,
+            by_key[ALIGNMENT_KEY].start,
         )
-    architecture = seen.get(ARCHITECTURE_KEY)
-    is_first = _is_first(container, seen.get(SPLIT_NUMBER))
+    architecture = by_key.get(ARCHITECTURE_KEY)
+    is_first = _is_first(container, by_key.get(SPLIT_NUMBER))
     if is_first and (architecture is None or architecture.value_type != STRING):
         findings.warn(f"{ARCHITECTURE_KEY} is missing or not a string", ARCHITECTURE_KEY, None)
     for info in container.infos:
@@ -95,7 +95,7 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
             message = f"{named} has type {dtype}, which ggml has dropped: it refuses the file"
             findings.unread(message, "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
-    if QUANTIZATION_KEY not in seen and is_quantised and is_first:
+    if QUANTIZATION_KEY not in by_key and is_quantised and is_first:
         findings.warn(
             f"{QUANTIZATION_KEY} is missing, though there are quantised tensors",
             QUANTIZATION_KEY,
@@ -162,15 +162,15 @@ class _Value:
 
 
 def _check_infos(container: Gguf, findings: Findings) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     expected = container.data_start
     in_order = True
     for info in container.infos:
         tensor, at = info.tensor, info.offset
         named, name_bytes = f"tensor {quoted(tensor.name)}", len(tensor.name.encode())
-        if tensor.name in seen:
+        if tensor.name in names:
             findings.error(f"{named} appears more than once", "name", at)
-        seen.add(tensor.name)
+        names.add(tensor.name)
         if name_bytes > GGML_NAME:
             findings.unread(
                 f"{named} has a name of {name_bytes} bytes, ggml allows {GGML_NAME}",
@@ -191,7 +191,10 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
             findings.warn(message, "n_dimensions", at)
         if 0 in tensor.shape:
             findings.warn(f"{named} has a dimension of 0", "dimensions", at)
-        start, wanted = tensor.start - container.data_start, expected - container.data_start
+        start, expected_offset = (
+            tensor.start - container.data_start,
+            expected - container.data_start,
+        )
         if start % container.alignment:
             findings.unread(
                 f"{named} has offset {start}, which is not a multiple of {container.alignment}",
@@ -201,7 +204,9 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
         elif in_order and tensor.start != expected:
             # Everything after it is misaligned too: report it once.
             in_order = False
-            findings.unread(f"{named} has offset {start}, ggml expects {wanted} here", "offset", at)
+            findings.unread(
+                f"{named} has offset {start}, ggml expects {expected_offset} here", "offset", at
+            )
         expected = aligned(tensor.end, container.alignment)
 
 
@@ -220,18 +225,18 @@ def _check_placement(container: Gguf, findings: Findings) -> None:
     for tensor in sorted(placed, key=span):
         _check_zeros(data, end, tensor.start, findings)
         end = max(end, tensor.end)
-    wanted = aligned(end, alignment)
-    if placed and len(data) < wanted:
-        missing = wanted - len(data)
+    padded_end = aligned(end, alignment)
+    if placed and len(data) < padded_end:
+        missing = padded_end - len(data)
         findings.warn(
             f"file ends {missing} bytes before the end of the last tensor's padding",
             "padding",
             len(data),
         )
-    _check_zeros(data, end, min(wanted, len(data)), findings)
-    if len(data) > wanted:
-        say = findings.warn if is_zeros(data[wanted:]) else findings.unread
-        say(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
+    _check_zeros(data, end, min(padded_end, len(data)), findings)
+    if len(data) > padded_end:
+        say = findings.warn if is_zeros(data[padded_end:]) else findings.unread
+        say(f"{len(data) - padded_end} bytes follow the last tensor", "tensor_data", padded_end)
 
 
 def _check_zeros(data: ByteView, start: int, end: int, findings: Findings) -> None:

@@ -334,8 +334,8 @@ def _rest(container: Gguf, values: Mapping[str, object]) -> dict[str, object]:
             skip(end, entry.value_type)
             raw = container.data[entry.start : end.pos]
             hashes[entry.key] = hashed(sha256(), pieces(raw)).hexdigest()
-    told = {OF_ITEMS: {"types": types}, "repeated keys": repeated, "not UTF-8": hashes}
-    return {name: one for name, one in told.items() if one}
+    parts = {OF_ITEMS: {"types": types}, "repeated keys": repeated, "not UTF-8": hashes}
+    return {name: one for name, one in parts.items() if one}
 
 
 def _type_of(cursor: Cursor, value_type: int) -> str:

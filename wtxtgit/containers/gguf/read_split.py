@@ -126,23 +126,23 @@ class SplitModel(ListedFiles):
         if findings.errors:
             return findings
         try:
-            told = _split_values(self._open(self.files[0])).get(SPLIT_TENSORS)
+            stated = _split_values(self._open(self.files[0])).get(SPLIT_TENSORS)
         except FormatError as error:
             findings.refuse(error, chunk=self.files[0])
             return findings
-        if told != count:
-            message = f"{SPLIT_TENSORS} is {told}, but the files have {count} tensors in total"
+        if stated != count:
+            message = f"{SPLIT_TENSORS} is {stated}, but the files have {count} tensors in total"
             findings.error(message, SPLIT_TENSORS, chunk=self.files[0])
         return findings
 
     def _check_place(self, file: str, opened: Gguf, findings: Findings) -> None:
-        told = _split_values(opened)
-        for key, wanted in (
+        stated = _split_values(opened)
+        for key, expected in (
             (SPLIT_NUMBER, self.files.index(file)),
             (SPLIT_COUNT, len(self.files)),
         ):
-            if told.get(key) != wanted:
-                findings.error(f"{key} is {told.get(key)}, not {wanted}", key, chunk=file)
+            if stated.get(key) != expected:
+                findings.error(f"{key} is {stated.get(key)}, not {expected}", key, chunk=file)
 
     def _open(self, file: str) -> Gguf:
         data = opened_member(self.open_member, file, _FILES_KEY)

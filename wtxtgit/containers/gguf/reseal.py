@@ -100,11 +100,11 @@ def reseal(
     parts = [WrittenTensor(_info(each).tensor, _source(each).data, each.content) for each in placed]
     replacing.check_lengths(parts)
     own = _values(container)
-    given = own if values is None else cast(Mapping[str, Value], values)
-    if list(given.items()) == list(own.items()) and _has_places(container, placed):
+    new = own if values is None else cast(Mapping[str, Value], values)
+    if list(new.items()) == list(own.items()) and _has_places(container, placed):
         return replacing.replaced(container.data, [info.tensor for info in container.infos], parts)
     replacing.check_size(parts, (source.data for source in sources))
-    return _laid_out(container, given, placed, parts)
+    return _laid_out(container, new, placed, parts)
 
 
 def keep(container: Gguf, numbers: Sequence[int]) -> Iterator[Buffer]:
@@ -168,11 +168,11 @@ def _record(container: Gguf, number: int) -> ByteView:
     return container.data[infos[number].offset : end - COUNT_SIZE]
 
 
-def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tuple[bytes, int]:
+def _metadata(values: Mapping[str, Value], order: Literal["little", "big"]) -> tuple[bytes, int]:
     """Return key-value pairs, and the alignment that they say."""
-    refuse_many(len(given), MAX_ENTRIES, "keys", "metadata_kv_count")
+    refuse_many(len(values), MAX_ENTRIES, "keys", "metadata_kv_count")
     pairs: list[bytes] = []
-    for key, (value_type, raw, byteorder) in given.items():
+    for key, (value_type, raw, byteorder) in values.items():
         if byteorder != order:
             raise FormatError(
                 f"key {quoted(key)} comes from a {byteorder}-endian file", field="key"
@@ -183,7 +183,7 @@ def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tu
     metadata = b"".join(pairs)
     # Read back as a reader would: a given value must not break the file.
     cursor = Cursor(memoryview(metadata), order=order)
-    return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in given))
+    return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in values))
 
 
 def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> list[bytes]:

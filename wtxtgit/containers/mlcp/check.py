@@ -137,8 +137,8 @@ def _compare(
             continue
         fields = list(different(item, record))
         for field in fields:
-            said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
-            findings.error(f"{said} in the metadata, but not in its record", field, record.start)
+            message = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
+            findings.error(f"{message} in the metadata, but not in its record", field, record.start)
         if not fields:
             same.append(number)
     return same
@@ -156,8 +156,8 @@ def different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
         yield "size"
 
 
-def _is_integer(value: object, wanted: int) -> bool:
-    return type(value) is int and value == wanted
+def _is_integer(value: object, expected: int) -> bool:
+    return type(value) is int and value == expected
 
 
 def _is_shape(value: object, shape: tuple[int, ...]) -> bool:
@@ -181,11 +181,11 @@ def _check_lengths(container: Mlcp, findings: Findings) -> None:
     for record in container.body.records:
         dtype = len(record.dtype.encode())
         fixed = 2 * COUNT_SIZE + DIM_SIZE * (len(record.shape) + 1)
-        taken = record.end - record.start - fixed - len(record.name.encode()) - dtype
-        texts.append((taken, dtype, record.start, "dtype"))
-    for taken, length, at, field in texts:
-        if taken > max(1, -(-length.bit_length() // 7)):
-            findings.warn(f"the length of {field} takes {taken} bytes", field, at)
+        length_size = record.end - record.start - fixed - len(record.name.encode()) - dtype
+        texts.append((length_size, dtype, record.start, "dtype"))
+    for length_size, length, at, field in texts:
+        if length_size > max(1, -(-length.bit_length() // 7)):
+            findings.warn(f"the length of {field} takes {length_size} bytes", field, at)
 
 
 def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) -> None:
@@ -202,9 +202,9 @@ def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) ->
     if record.size < 0:
         say(f"{name} has size {record.size}", "size", size_at)
     elif negative is None and record.dtype in DTYPE_NUMBERS:
-        wanted = bounded_product(ITEM_BYTES[ELEMENTS[record.dtype]], record.shape, MAX_SIZE)
-        if wanted != record.size:
-            makes = "more than a size field can hold" if wanted > MAX_SIZE else f"{wanted} bytes"
+        needed = bounded_product(ITEM_BYTES[ELEMENTS[record.dtype]], record.shape, MAX_SIZE)
+        if needed != record.size:
+            makes = "more than a size field can hold" if needed > MAX_SIZE else f"{needed} bytes"
             say(
                 f"{name} has size {record.size}, but its dtype and shape need {makes}",
                 "size",

@@ -143,11 +143,11 @@ METADATA = _Members(
 )
 
 
-def _refused(value: object, wanted: Any, where: str) -> Iterator[Refusal]:
-    match wanted:
+def _refused(value: object, kind: Any, where: str) -> Iterator[Refusal]:
+    match kind:
         case _Scalar():
-            if not wanted.check(value):
-                yield where, f"is not {wanted.word}"
+            if not kind.check(value):
+                yield where, f"is not {kind.word}"
         case _ if value is None:
             # A reference may be null.
             return
@@ -156,12 +156,12 @@ def _refused(value: object, wanted: Any, where: str) -> Iterator[Refusal]:
                 yield where, "is not a list"
                 return
             for number, item in enumerate(value):
-                yield from _refused(item, wanted.of, f"{where}[{number}]")
+                yield from _refused(item, kind.of, f"{where}[{number}]")
         case _Members():
             if not isinstance(value, dict):
                 yield where, "is not an object"
                 return
-            yield from _of_members(value, wanted.of, where)
+            yield from _of_members(value, kind.of, where)
 
 
 def _of_members(
@@ -173,9 +173,9 @@ def _of_members(
     # The writer leaves no member out: a renamed one is skipped.
     if missing and unknown:
         yield start + missing[0], f"is missing, and {ascii(unknown[0])[:40]} is unknown"
-    for key, wanted in known.items():
+    for key, kind in known.items():
         if key in value:
-            yield from _refused(value[key], wanted, start + key)
+            yield from _refused(value[key], kind, start + key)
 
 
 def _unreadable(metadata: object) -> Iterator[Refusal]:

@@ -165,17 +165,17 @@ def rows_of(container: Mlcp) -> list[SourceRecord]:
 def updated(
     container: Mlcp,
     rows: Sequence[SourceRecord],
-    wanted: Mapping[str, object],
+    values: Mapping[str, object],
     placement: Placement,
 ) -> Buffer:
-    """Return the JSON with `wanted` as its values, for `rows`, which are ordered by shard.
+    """Return the JSON with `values` as its values, for `rows`, which are ordered by shard.
 
     If nothing changes it is the file's own JSON. Raises FormatError if the metadata can't express
     it.
     """
     raw = bytes(container.data[container.metadata_start : container.header_end])
     update = _Update(container, rows, placement)
-    value = update.metadata(wanted)
+    value = update.metadata(values)
     if json.dumps(value) == json.dumps(container.metadata):
         return raw
     # Changed JSON has the line endings of the machine that wrote the file.
@@ -197,10 +197,10 @@ class _Update:
         self.rows_by_shard = _by_shard(rows)
         self.derived = derived(placement)
 
-    def metadata(self, wanted: Mapping[str, object]) -> object:
+    def metadata(self, values: Mapping[str, object]) -> object:
         old = self.container.metadata
         if not isinstance(old, dict):
-            if wanted != {WHOLE: old}:
+            if values != {WHOLE: old}:
                 raise FormatError(
                     "metadata is not a JSON object, so it can't be changed", field=WHOLE
                 )
@@ -211,27 +211,27 @@ class _Update:
                 new[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
             elif key in (VERSION, TIMESTAMP):
                 new[key] = value
-            elif key == SHARDS and key in wanted and not isinstance(value, dict):
-                new[key] = self._shards(wanted[key])
-            elif key in wanted:
-                new[key] = _overlaid(value, wanted[key])
-        for key, value in wanted.items():
+            elif key == SHARDS and key in values and not isinstance(value, dict):
+                new[key] = self._shards(values[key])
+            elif key in values:
+                new[key] = _overlaid(value, values[key])
+        for key, value in values.items():
             if key not in new and key not in old:
                 new[key] = self._shards(value) if key == SHARDS else value
         return new
 
-    def _shards(self, wanted: object) -> object:
+    def _shards(self, shards: object) -> object:
         """Return the new list of shards, which are numbered from 0; anything else is unchanged."""
-        if not isinstance(wanted, dict):
-            return wanted
-        numbers = [str(number) for number in range(len(wanted))]
-        if wanted.keys() != set(numbers):
+        if not isinstance(shards, dict):
+            return shards
+        numbers = [str(number) for number in range(len(shards))]
+        if shards.keys() != set(numbers):
             raise FormatError("shards are not numbered from 0", field=SHARDS)
-        return [self._shard(int(number), wanted[number]) for number in numbers]
+        return [self._shard(int(number), shards[number]) for number in numbers]
 
-    def _shard(self, number: int, wanted: object) -> object:
-        if not isinstance(wanted, dict):
-            return wanted
+    def _shard(self, number: int, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
         model = self._model(number)
         old = _shard_of(model, number)
         was = self._was(model, number)
@@ -239,8 +239,8 @@ class _Update:
         new: Json = {}
         for key, value in old.items():
             if key not in self.derived:
-                if key in wanted:
-                    new[key] = _overlaid(value, wanted[key])
+                if key in values:
+                    new[key] = _overlaid(value, values[key])
             elif key == TENSORS:
                 where = f"shard {number}"
                 new[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
@@ -249,7 +249,7 @@ class _Update:
                 new[key] = value + added if type(value) is int else value
             elif key == CHECKSUM:
                 new[key] = self._checksum(number, rows[0].container if rows else model, rows)
-        return new | {key: value for key, value in wanted.items() if key not in new}
+        return new | {key: value for key, value in values.items() if key not in new}
 
     def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
         """Return the checksum that `owner` has for exactly this shard; None if it has another."""
@@ -276,12 +276,12 @@ class _Update:
         was: Sequence[SourceRecord],
         rows: Sequence[SourceRecord],
         where: str,
-        said: Callable[[StatedTensor], Json | None],
+        stated_item: Callable[[StatedTensor], Json | None],
     ) -> object:
         """Return a list of tensors for these rows; `old` if they are unchanged or it is no list."""
         if not isinstance(old, list) or _are_same(was, rows):
             return old
-        items = [said(row.listed) for row in was]
+        items = [stated_item(row.listed) for row in was]
         if len(old) != len(was) or None in items:
             raise FormatError(
                 f"{where}: the metadata does not list the file's tensors, so it can't be brought "
@@ -292,7 +292,7 @@ class _Update:
         # Offsets are computed only if they counted the bytes before ("Resealing").
         has_places = [item.get(OFFSET) for item in stated] == list(_offsets(was))
         pairs = zip(rows, _offsets(rows), strict=True)
-        return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
+        return [_item(row, stated_item(row.listed), place, has_places) for row, place in pairs]
 
 
 def _shard_of(file: Mlcp, number: int) -> Json:
@@ -309,10 +309,12 @@ def _by_shard(rows: Sequence[SourceRecord]) -> dict[int, list[SourceRecord]]:
     return by_shard
 
 
-def _item(row: SourceRecord, said: Json | None, place: int, has_places: bool) -> Json:
+def _item(row: SourceRecord, stated_item: Json | None, place: int, has_places: bool) -> Json:
     """Return a list's item for a row; its offset is `place` if the list's offsets count bytes."""
-    if said is not None:
-        return {**said, OFFSET: place} if has_places and OFFSET in said else said
+    if stated_item is not None:
+        return (
+            {**stated_item, OFFSET: place} if has_places and OFFSET in stated_item else stated_item
+        )
     record = row.record
     is_number = record.dtype.isascii() and record.dtype.isdigit() and len(record.dtype) < MAX_DIGITS
     number = int(record.dtype) if is_number else DTYPE_NUMBERS.get(record.dtype, record.dtype)
@@ -335,12 +337,12 @@ def _are_same(was: Sequence[SourceRecord], rows: Sequence[SourceRecord]) -> bool
     return [(r.record.name, r.kind) for r in was] == [(r.record.name, r.kind) for r in rows]
 
 
-def _overlaid(old: object, wanted: object) -> object:
-    """Return `wanted` with its members in the order that they have in `old`."""
-    if not isinstance(old, dict) or not isinstance(wanted, dict):
-        return wanted
-    kept = {key: _overlaid(value, wanted[key]) for key, value in old.items() if key in wanted}
-    return kept | {key: value for key, value in wanted.items() if key not in kept}
+def _overlaid(old: object, new: object) -> object:
+    """Return `new` with its members in the order that they have in `old`."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    kept = {key: _overlaid(value, new[key]) for key, value in old.items() if key in new}
+    return kept | {key: value for key, value in new.items() if key not in kept}
 
 
 def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
@@ -381,9 +383,9 @@ def _odd_list(
         if not isinstance(item, dict) or item.get("name") != record.name:
             yield where, (OTHER, _digest(items))
             return
-        said = _other_words(item, record)
-        if said:
-            odd[record.name] = said
+        words = _other_words(item, record)
+        if words:
+            odd[record.name] = words
     if odd:
         yield where, odd
 

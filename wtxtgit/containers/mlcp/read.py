@@ -196,8 +196,8 @@ def lists_told(metadata: object) -> dict[str, object]:
     lists = {f"shards/{n}": _member(shard) for n, shard in enumerate(shard_list(metadata))}
     infos = metadata.get(INFOS, "missing")
     # The original writer leaves it null.
-    told = "a list" if isinstance(infos, list) else infos
-    further: dict[str, object] = {} if infos is None else {INFOS: told}
+    infos_word = "a list" if isinstance(infos, list) else infos
+    further: dict[str, object] = {} if infos is None else {INFOS: infos_word}
     places: dict[str, object] = {}
     for where, listed in {**lists, INFOS: infos}.items():
         reached = 0

@@ -56,14 +56,14 @@ def reseal(
     """
     files = _Sources(options)
     own = metadata.merged_values(container)
-    wanted = own if values is None else values
+    new_values = own if values is None else values
     chosen = [files.chosen(container, one) for one in placed]
     shards = {one.row.record.shard for one in chosen if one.content is not None}
-    is_same = wanted == own and files.have_same_rows(container, chosen)
+    is_same = new_values == own and files.have_same_rows(container, chosen)
     # A checksum of changed bytes has to be removed, which changes the metadata.
     if is_same and not _have_checksums(container, shards):
         return _in_place(container, chosen)
-    return _anew(container, chosen, wanted)
+    return _anew(container, chosen, new_values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,9 +112,9 @@ class _Sources:
     def have_same_rows(self, container: Mlcp, chosen: Sequence[_ChosenTensor]) -> bool:
         """Whether the tensors are those of the file, in its order, apart from their bytes."""
         own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
-        given = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
+        chosen_rows = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
         places = enumerate(one.number for one in chosen)
-        return own == given and all(number in (None, place) for place, number in places)
+        return own == chosen_rows and all(number in (None, place) for place, number in places)
 
 
 def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buffer]:
@@ -135,7 +135,7 @@ def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buff
 
 
 def _anew(
-    container: Mlcp, chosen: Sequence[_ChosenTensor], wanted: Mapping[str, object]
+    container: Mlcp, chosen: Sequence[_ChosenTensor], values: Mapping[str, object]
 ) -> Iterator[Buffer]:
     """Yield the file with its records, and what the metadata say of them, rewritten."""
     refuse_many(len(chosen), MAX_TENSORS, "tensors", "records")
@@ -143,7 +143,7 @@ def _anew(
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
     rows = [one.row for one in ordered]
-    metadata_json = metadata.updated(container, rows, wanted, placement)
+    metadata_json = metadata.updated(container, rows, values, placement)
     stated = json_text.parse(memoryview(metadata_json), "metadata")
     head = write.header(container.version, metadata_json)
     shard_count = _shard_count(container, rows, stated)

@@ -61,15 +61,15 @@ def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
         placed = [(r, r.end) for r in body.records] if each else _behind(body.records, body.end)
     others = _others(lists, placed)
     listed = [_stored(record, at, is_other=n in others) for n, (record, at) in enumerate(placed)]
-    found = shared.of_places(data, listed)
+    salvaged = shared.of_places(data, listed)
     if not has_bytes:
-        found = [
+        salvaged = [
             one
             if one.why == OTHERWISE
             else SalvagedTensor(replace(one.tensor, absent=NO_BYTES), TensorState.ABSENT, NO_BYTES)
-            for one in found
+            for one in salvaged
         ]
-    return Salvage((*found, *_unread(lists, placed)), tags=custom_fields(metadata))
+    return Salvage((*salvaged, *_unread(lists, placed)), tags=custom_fields(metadata))
 
 
 _EACH = Placement.AFTER_EACH
@@ -159,8 +159,8 @@ def _unread(lists: _Lists, placed: _Placed) -> Iterator[SalvagedTensor]:
 
 def _listed(item: object) -> Tensor:
     """Return a tensor as the metadata list it."""
-    said = item if isinstance(item, dict) else {}
-    name, shape, number = said.get("name"), said.get("shape"), said.get("dataType")
+    fields = item if isinstance(item, dict) else {}
+    name, shape, number = fields.get("name"), fields.get("shape"), fields.get("dataType")
     dims = tuple(dim for dim in shape if type(dim) is int) if isinstance(shape, list) else ()
     dtype = ""
     if isinstance(number, int) and 0 <= number < len(DTYPE_NAMES):

@@ -230,12 +230,12 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedCheckpoint:
         fail(f"metadata lists {len(shards)} shards", offset=0, field="shards", kind="limit")
     listed = tuple(_shard(shard, name_of_index(open_member), listing) for shard in shards)
     for one, what in (("rank", "rank"), ("path", "filePath")):
-        seen: set[object] = set()
+        earlier: set[object] = set()
         for shard in listed:
             value = getattr(shard, one)
-            if value in seen:
+            if value in earlier:
                 fail(f"two shards have the {what} {value!a}", offset=0, field=what)
-            seen.add(value)
+            earlier.add(value)
     if sum(len(shard.tensors) for shard in listed) > MAX_TENSORS:
         fail("shards list too many tensors", offset=0, field="tensors", kind="limit")
     return ShardedCheckpoint(metadata, listed, open_member, bool(repeated))
@@ -396,12 +396,12 @@ def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> No
 
 
 def _check_checksum(shard: ListedShard, opened: RankFile, findings: Findings) -> None:
-    told = shard.checksum or opened.checksum
-    if not told:
+    stated = shard.checksum or opened.checksum
+    if not stated:
         return
-    match = _SHA256.fullmatch(told)
+    match = _SHA256.fullmatch(stated)
     if match is None:
-        message = f"checksum {quoted(told)} is not a SHA-256, so nothing was checked against it"
+        message = f"checksum {quoted(stated)} is not a SHA-256, so nothing was checked against it"
         findings.warn(message, "checksum", chunk=shard.path)
     elif match[1].lower() not in opened.digests():
         message = "checksum does not match the data or the file"

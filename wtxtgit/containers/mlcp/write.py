@@ -345,13 +345,13 @@ class Unwritten:
 
     def __getitem__(self, part: slice) -> memoryview:
         start, end, _ = part.indices(len(self))
-        taken = bytearray()
+        content = bytearray()
         while start < end:
             number = bisect_right(self._ends, start)
             stop = min(end, self._ends[number])
-            taken += self._from_piece(number, start, stop)
+            content += self._from_piece(number, start, stop)
             start = stop
-        return memoryview(taken)
+        return memoryview(content)
 
     def _from_piece(self, number: int, start: int, end: int) -> bytearray:
         """Return bytes [start, end) of the whole, which lie in one piece."""

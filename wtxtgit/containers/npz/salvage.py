@@ -27,15 +27,15 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     whole = left.whole
     arrays = npy_header.read_members(data, whole.members, "headers of arrays are too long")
     listed = iter(describe(Npz(data, whole, arrays, frozenset()), options).tensors)
-    found = []
+    salvaged = []
     for one in left.members:
         if not one.member.name.endswith(NPY_SUFFIX):
             continue
         if one.lost is None:
-            found.append(_whole(next(listed), one))
+            salvaged.append(_whole(next(listed), one))
         else:
-            found.append(_lost(data, one.member, one.lost))
-    return Salvage(tuple(found), missing=left.missing)
+            salvaged.append(_lost(data, one.member, one.lost))
+    return Salvage(tuple(salvaged), missing=left.missing)
 
 
 def _whole(tensor: Tensor, one: LeftMember) -> SalvagedTensor:

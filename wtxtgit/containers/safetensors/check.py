@@ -82,7 +82,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
         if tensor.element is None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
-    wanted = bounded_product(bits, tensor.shape, MAX_BITS)
+    needed = bounded_product(bits, tensor.shape, MAX_BITS)
     # The library multiplies dimensions in order, and overflows before it comes to the 0.
     before = tensor.shape[: tensor.shape.index(0)] if 0 in tensor.shape else ()
     if bounded_product(1, before, MAX_ITEMS) > MAX_ITEMS:
@@ -92,16 +92,16 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
             "shape",
             SAFETENSORS_LENGTH_SIZE,
         )
-    if wanted == BYTE * tensor.nbytes:
+    if needed == BYTE * tensor.nbytes:
         return
-    if wanted > MAX_BITS:
-        said = "more than offsets can hold"
-    elif wanted % BYTE:
-        said = f"{wanted} bits, which are not whole bytes"
+    if needed > MAX_BITS:
+        needs = "more than offsets can hold"
+    elif needed % BYTE:
+        needs = f"{needed} bits, which are not whole bytes"
     else:
-        said = str(wanted // BYTE)
+        needs = str(needed // BYTE)
     findings.error(
-        f"tensor {name} has {tensor.nbytes} bytes, but its dtype and shape need {said}",
+        f"tensor {name} has {tensor.nbytes} bytes, but its dtype and shape need {needs}",
         "data_offsets",
         tensor.start,
     )

@@ -62,11 +62,11 @@ def make_index(names: Sequence[str]) -> ByteView | None:
     # A rank only has those files to which it contributes something.
     if not has_ranks and count <= MAX_SET_FILES:
         width = len(files[0].removesuffix(".safetensors").rpartition("-")[2])
-        wanted = (
+        expected = (
             f"{stem}-{number:0{width}}-of-{count:0{width}}.safetensors"
             for number in range(1, count + 1)
         )
-        files = list(dict.fromkeys((*wanted, *files)))
+        files = list(dict.fromkeys((*expected, *files)))
     return set_files.index_of(_FILES_KEY, files)
 
 
@@ -167,12 +167,12 @@ class _Placed:
 
 def _placed(shard: Safetensors, file: str, listing: ListingBudget) -> Iterator[_Placed]:
     """Yield the tensors of a file with their places; raises FormatError if these can't be read."""
-    told = _offsets(shard, file, listing)
+    offsets_of = _offsets(shard, file, listing)
     for stored in shard.header.tensors:
         if len(stored.shape) > MAX_RANK:
             fail(f"tensor {quoted(stored.name)} of {quoted(file)} has over {MAX_RANK} dimensions",
                  offset=stored.start, field="shape", kind="limit")  # fmt: skip
-        offsets = told.get(stored.name, (0,) * len(stored.shape))
+        offsets = offsets_of.get(stored.name, (0,) * len(stored.shape))
         if len(offsets) != len(stored.shape):
             _refuse(file, f"has a different number of dimensions for {quoted(stored.name)}")
         yield _Placed(file, shard.data, stored, ChunkBox(offsets, stored.shape))
@@ -190,13 +190,13 @@ def _offsets(shard: Safetensors, file: str, listing: ListingBudget) -> dict[str,
         value = None
     if not isinstance(value, dict):
         _refuse(file, "is not a JSON object")
-    told = {}
+    offsets_of = {}
     for name, about in value.items():
         offsets = about.get(OFFSETS_KEY) if isinstance(about, dict) else None
         if not isinstance(offsets, list) or any(type(n) is not int or n < 0 for n in offsets):
             _refuse(file, f"has no {OFFSETS_KEY} for {quoted(name)}")
-        told[name] = tuple(offsets)
-    return told
+        offsets_of[name] = tuple(offsets)
+    return offsets_of
 
 
 def _refuse(file: str, why: str) -> NoReturn:

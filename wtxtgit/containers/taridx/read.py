@@ -202,15 +202,15 @@ def read(data: ByteView, *, is_cut: bool = False) -> Taridx:
         _reserved,
     ) = Cursor(data).record(HEADER, "header")
     header = TaridxHeader(minor, n_stems, n_rows, n_ext, n_crash, off_crash, off_arr, flags)
-    for field, found, wanted in (
+    for field, value, expected in (
         ("magic", magic, MAGIC),
         ("major", major, MAJOR),
         ("rec_size", rec_size, ROW_SIZE),
         ("hdr_size", hdr_size, HEADER.size),
     ):
-        if found != wanted:
+        if value != expected:
             raise FormatError(
-                f"{field} is {found!r}, not {wanted!r}", offset=field_offset(field), field=field
+                f"{field} is {value!r}, not {expected!r}", offset=field_offset(field), field=field
             )
     if not HEADER.size <= off_crash <= off_arr <= len(data):
         raise FormatError(
@@ -321,9 +321,9 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     again = a[1:] == a[:-1]
     again &= b[1:] == b[:-1]
     del a, b
-    found: Places = place[1:][again]
-    found.sort()
-    return found
+    places: Places = place[1:][again]
+    places.sort()
+    return places
 
 
 def key_bits(rows: Rows) -> int:

@@ -32,13 +32,13 @@ def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
     """Return the existing rows; raises FormatError if header or names can't be read."""
     index = read(data, is_cut=True)
     claimed = Cursor(data, field_offset("n_rows")).integer(_COUNT_SIZE, "n_rows")
-    there = index.header.n_rows
+    existing = index.header.n_rows
     kept = sum(int(_holds(index, start, end).sum()) for start, end in _slices(index))
     missing = []
-    if there < claimed:
-        missing.append(f"rows {there} to {claimed}: cut off by the end of the file")
-    if kept < there:
-        missing.append(f"{there - kept} rows with impossible offsets")
+    if existing < claimed:
+        missing.append(f"rows {existing} to {claimed}: cut off by the end of the file")
+    if kept < existing:
+        missing.append(f"{existing - kept} rows with impossible offsets")
     notes = (f"{kept} of {claimed} rows are left", *NOTES)
     return Salvage(missing=tuple(missing), notes=notes, keep=partial(_keep, index))
 

@@ -93,7 +93,7 @@ def find_in_shards(
 
     At most MAX_TRIED rows are tried; raises nothing.
     """
-    wanted = tar.split_name(name)
+    stem_and_extension = tar.split_name(name)
     rows = index.rows()
     ways = [dict(zip(fids, shards, strict=True)) for fids in _orders(index, shards)]
     for place in places[:MAX_TRIED].tolist():
@@ -101,7 +101,7 @@ def find_in_shards(
         for number, way in enumerate(ways):
             shard = way.get(int(row["fid"]))
             member = None if shard is None else _member_at(shard, row)
-            if shard is None or member is None or tar.split_name(member.name) != wanted:
+            if shard is None or member is None or tar.split_name(member.name) != stem_and_extension:
                 continue
             start = member.offset + tar.BLOCK
             data = shard.data[start : start + member.size]

@@ -86,8 +86,8 @@ class ShardFile:
             one.start if one.header is not None else place: one
             for place, one in self._located.items()
         }
-        found = overlaps(apart.values(), lambda one: (one.start, one.end))
-        sharing = {id(one.header or one): other for one, other in found}
+        overlapping = overlaps(apart.values(), lambda one: (one.start, one.end))
+        sharing = {id(one.header or one): other for one, other in overlapping}
         for place, one in self._located.items():
             other = sharing.get(id(one.header or one))
             if other is not None:
@@ -287,12 +287,12 @@ class DistributedCheckpoint(FileSet):
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """Join the findings of all files, in order, and add those of the metadata themselves."""
         findings, _ = Findings.of_members(members)
-        wanted = dict.fromkeys(self.metadata.places())
-        for place in wanted:
+        used = dict.fromkeys(self.metadata.places())
+        for place in used:
             if place not in self.metadata.items:
                 findings.error(f"{_shown(place)} is in no file", "storage_data")
         for place in self.metadata.items:
-            if place not in wanted:
+            if place not in used:
                 message = f"{_shown(place)} is stored, but nothing uses it"
                 findings.error(message, "storage_data")
         for name, tensor in self.metadata.tensors.items():
@@ -374,10 +374,10 @@ def _beside(archive: archive_read.Torch, options: ReadOptions, place: Place) -> 
 
     Of a value `describe` tells, of a tensor the pickle says more than its items.
     """
-    found = reseal.values(archive, options) | reseal.rest(archive, options)
+    hashes = reseal.values(archive, options) | reseal.rest(archive, options)
     if place[1] is None:
-        found.pop(PICKLE, None)
-    return found
+        hashes.pop(PICKLE, None)
+    return hashes
 
 
 def _check_archive(
@@ -387,7 +387,7 @@ def _check_archive(
     options: ReadOptions,
     findings: Findings,
 ) -> None:
-    found = archive_check.check(archive, options)
+    archive_findings = archive_check.check(archive, options)
 
     def within_set(problem: Problem) -> Problem:
         offset = None if problem.offset is None else one.start + problem.offset
@@ -395,7 +395,10 @@ def _check_archive(
         return replace(problem, message=message, chunk=path, offset=offset)
 
     findings.add(
-        MemberFindings(tuple(map(within_set, found.errors)), tuple(map(within_set, found.warnings)))
+        MemberFindings(
+            tuple(map(within_set, archive_findings.errors)),
+            tuple(map(within_set, archive_findings.warnings)),
+        )
     )
 
 

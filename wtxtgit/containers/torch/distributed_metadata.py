@@ -186,7 +186,7 @@ class _MetadataReader:
         version = own.get("version")
         if version is not None and not (isinstance(version, str) and json_text.is_text(version)):
             _refuse("has a version that is not a string")
-        others = {key: plain(held) for key, held in own.items() if key not in _READ}
+        others = {key: plain(value) for key, value in own.items() if key not in _READ}
         of_items: dict[str, Mapping[str, object]] = {"properties": self._properties}
         planned = others.get(_PLAN)
         if isinstance(planned, dict):
@@ -218,14 +218,14 @@ class _MetadataReader:
         # The dtype is the first of them.
         state = _state(own.get("properties"))
         self._properties[name] = plain(state[1:]) if isinstance(state, tuple) else None
-        held = sizes(shape)
-        if held is None or not isinstance(chunks, List):
+        dims = sizes(shape)
+        if dims is None or not isinstance(chunks, List):
             _refuse(f"has tensor {quoted(name)} without sizes or chunks")
         self._count(1 + len(chunks.items))
         boxes = tuple(map(self._box, chunks.items))
         if len({box.offsets for box in boxes}) < len(boxes):
             _refuse(f"has two chunks of tensor {quoted(name)} at the same place")
-        return SavedTensor(dtype, held, boxes)
+        return SavedTensor(dtype, dims, boxes)
 
     def _dtype(self, value: object) -> str:
         for module in (METADATA, _SHARDED):
@@ -237,10 +237,10 @@ class _MetadataReader:
 
     def _box(self, value: object) -> ChunkBox:
         own = _attributes(value, METADATA, "ChunkStorageMetadata")
-        offsets, held = sizes(own.get("offsets")), sizes(own.get("sizes"))
-        if offsets is None or held is None:
+        offsets, extents = sizes(own.get("offsets")), sizes(own.get("sizes"))
+        if offsets is None or extents is None:
             _refuse("has a chunk without offsets or sizes")
-        return ChunkBox(offsets, held)
+        return ChunkBox(offsets, extents)
 
     def _place(self, value: object) -> Place:
         own = _attributes(value, METADATA, "MetadataIndex")
@@ -267,8 +267,8 @@ class _MetadataReader:
 def _kept(value: object) -> dict[str, object]:
     """Return a dictionary of plain data without what each save sets anew, at all levels."""
     return {
-        key: _kept(held) if isinstance(held, dict) else held
-        for key, held in (value.items() if isinstance(value, dict) else ())
+        key: _kept(child) if isinstance(child, dict) else child
+        for key, child in (value.items() if isinstance(value, dict) else ())
         if key not in _SET_ANEW
     }
 
@@ -305,7 +305,7 @@ def _attributes(value: object, module: str, name: str) -> dict[str, object]:
         _refuse(f"has something else where {name} is expected")
     if len(state.pairs) > _MOST_ATTRIBUTES:
         _refuse(f"has a {name} with too many attributes", kind="limit")
-    own = {key: held for key, held in state.pairs if isinstance(key, str)}
+    own = {key: attribute for key, attribute in state.pairs if isinstance(key, str)}
     if len(own) < len(state.pairs):
         _refuse(f"has a {name} with an invalid attribute")
     return own

@@ -100,15 +100,15 @@ class PickledItems:
 def items_of(container: Torch | Legacy, names: Mapping[str, int]) -> PickledItems:
     """Return the items of a file's pickle; `names` has how many tensors of each name have bytes."""
     met, storages = _references(container.pickle.root)
-    found = PickledItems()
+    items = PickledItems()
     left: list[tuple[Path, tuple[str, ...], Mapped]] = []
     root = container.pickle.root
     if is_plain_dict(root) and met[id(root)] == 1:
         left.append(((), (), root))
-    while left and len(found.dicts) < MAX_DICTS:
+    while left and len(items.dicts) < MAX_DICTS:
         path, words, value = left.pop()
-        found.dicts[path] = value
-        _find_versions(found, ".".join((*words, MODULE_METADATA)), value, met)
+        items.dicts[path] = value
+        _find_versions(items, ".".join((*words, MODULE_METADATA)), value, met)
         keys = Counter(identity_of(key) for key, _ in value.pairs)
         for key, child in value.pairs:
             # If several places referred to a dict, its items would have several names.
@@ -123,9 +123,9 @@ def items_of(container: Torch | Legacy, names: Mapping[str, int]) -> PickledItem
                 continue
             name = ".".join((*words, item.key))
             if names.get(name) == 1:
-                found.tensors[name] = item
-                found.left_out.add(id(child))
-    return found
+                items.tensors[name] = item
+                items.left_out.add(id(child))
+    return items
 
 
 def _is_plain_key(key: object) -> bool:
@@ -182,22 +182,24 @@ def _tensor_item(
     if calls(value, PARAMETERS[0]) and isinstance(value, CallResult):
         if not (len(value.args) == 3 and _is_bare(value) and _has_no_hooks(value.args[2])):
             return None
-        value, said = value.args[:2]
-        if not isinstance(said, bool):
+        value, requires_grad_stated = value.args[:2]
+        if not isinstance(requires_grad_stated, bool):
             return None
-        as_parameter = said
-    found = view(value, 0)
-    if found is None or found.storage is None or not isinstance(value, CallResult):
+        as_parameter = requires_grad_stated
+    tensor_view = view(value, 0)
+    if tensor_view is None or tensor_view.storage is None or not isinstance(value, CallResult):
         return None
     requires_grad = value.args[4] if len(value.args) > 5 else None
     if not (_is_bare(value) and isinstance(requires_grad, bool) and _has_no_hooks(value.args[5])):
         return None
     items = LEGACY_ITEMS if isinstance(container, Legacy) else ITEMS
-    if found.storage.items != items or found.storage.part is not None:
+    if tensor_view.storage.items != items or tensor_view.storage.part is not None:
         return None
-    if not _is_spelled_by_us(found, value) or not _has_all_of_its_storage(container, found):
+    if not _is_spelled_by_us(tensor_view, value) or not _has_all_of_its_storage(
+        container, tensor_view
+    ):
         return None
-    return TensorItem(path, key, found, found.storage, requires_grad, as_parameter)
+    return TensorItem(path, key, tensor_view, tensor_view.storage, requires_grad, as_parameter)
 
 
 def _is_bare(value: CallResult) -> bool:
@@ -208,31 +210,36 @@ def _has_no_hooks(value: object) -> bool:
     return is_plain_dict(value) and isinstance(value, CallResult) and _is_bare(value)
 
 
-def _is_spelled_by_us(found: View, value: CallResult) -> bool:
+def _is_spelled_by_us(tensor_view: View, value: CallResult) -> bool:
     """Whether a call is the one that our writer makes for its tensor."""
-    storage = found.storage
+    storage = tensor_view.storage
     callee = value.callee
     if storage is None or not isinstance(callee, Global):
         return False
-    is_typed = found.dtype in STORAGE_OF
+    is_typed = tensor_view.dtype in STORAGE_OF
     name = "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3"
     if callee != Global(UTILS, name) or len(value.args) > REBUILT_METADATA[name]:
         return False
     is_plain = all(isinstance(sizes, tuple) for sizes in value.args[2:4])
-    return is_plain and storage.dtype == (found.dtype if is_typed else UNTYPED_DTYPE)
+    return is_plain and storage.dtype == (tensor_view.dtype if is_typed else UNTYPED_DTYPE)
 
 
-def _has_all_of_its_storage(container: Torch | Legacy, found: View) -> bool:
+def _has_all_of_its_storage(container: Torch | Legacy, tensor_view: View) -> bool:
     """Whether a tensor's items are exactly those of its storage, in any order."""
-    storage = found.storage
-    held = None if storage is None else container.storages.get(storage.key)
-    if storage is None or held is None or found.dtype not in SIZES or found.offset != 0:
+    storage = tensor_view.storage
+    member = None if storage is None else container.storages.get(storage.key)
+    if (
+        storage is None
+        or member is None
+        or tensor_view.dtype not in SIZES
+        or tensor_view.offset != 0
+    ):
         return False
-    nbytes = found.numel * found.item
-    return found.is_dense and nbytes == held.size == storage.nbytes
+    nbytes = tensor_view.numel * tensor_view.item
+    return tensor_view.is_dense and nbytes == member.size == storage.nbytes
 
 
-def _find_versions(found: PickledItems, name: str, value: Mapped, met: Mapping[int, int]) -> None:
+def _find_versions(items: PickledItems, name: str, value: Mapped, met: Mapping[int, int]) -> None:
     """Record the versions of modules that an OrderedDict has, if they are plain."""
     state = value.states[0] if isinstance(value, CallResult) and len(value.states) == 1 else None
     if not isinstance(state, Dict) or len(state.pairs) != 1 or met[id(state)] != 1:
@@ -241,10 +248,10 @@ def _find_versions(found: PickledItems, name: str, value: Mapped, met: Mapping[i
     if key != MODULE_METADATA or not isinstance(versions, Dict | CallResult):
         return
     plain = _plain_versions(versions, met)
-    if plain is not None and name not in found.versions:
-        found.versions[f"{PICKLE}:{name}"] = plain
-        found.versioned[f"{PICKLE}:{name}"] = versions
-        found.left_out.add(id(versions))
+    if plain is not None and name not in items.versions:
+        items.versions[f"{PICKLE}:{name}"] = plain
+        items.versioned[f"{PICKLE}:{name}"] = versions
+        items.left_out.add(id(versions))
 
 
 def _plain_versions(value: Mapped, met: Mapping[int, int]) -> Versions | None:
@@ -253,20 +260,20 @@ def _plain_versions(value: Mapped, met: Mapping[int, int]) -> Versions | None:
     if isinstance(value, CallResult) and value.states:
         return None
     versions: Versions = {}
-    for module, said in value.pairs:
+    for module, numbers in value.pairs:
         if not isinstance(module, str) or not is_text(module) or module in versions:
             return None
-        if not isinstance(said, Dict) or met[id(said)] != 1:
+        if not isinstance(numbers, Dict) or met[id(numbers)] != 1:
             return None
-        words = dict(_plain_words(said))
-        if len(words) != len(said.pairs):
+        words = dict(_plain_words(numbers))
+        if len(words) != len(numbers.pairs):
             return None
         versions[module] = words
     return versions
 
 
-def _plain_words(said: Dict) -> Iterator[tuple[str, int]]:
-    for word, number in said.pairs:
+def _plain_words(numbers: Dict) -> Iterator[tuple[str, int]]:
+    for word, number in numbers.pairs:
         if isinstance(word, str) and is_text(word) and type(number) is int and 0 <= number < 2**31:
             yield word, number
 
@@ -275,9 +282,9 @@ def versions_behind(before: object, after: object) -> Versions | None:
     """Return what is added to versions of modules; None if anything else changes."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None
-    if any(module not in after or after[module] != said for module, said in before.items()):
+    if any(module not in after or after[module] != numbers for module, numbers in before.items()):
         return None
-    return {module: said for module, said in after.items() if module not in before}
+    return {module: numbers for module, numbers in after.items() if module not in before}
 
 
 def with_items(
@@ -314,12 +321,12 @@ def _put_item(pickle: PickleWriter, item: TensorItem, key: str) -> None:
     if item.as_parameter is not None:
         pickle.put_global(PARAMETERS[0].module, PARAMETERS[0].name)
         pickle.put(b"(")
-    found, storage = item.view, item.storage
+    tensor_view, storage = item.view, item.storage
     put_tensor(
         pickle,
-        found.shape,
-        found.strides,
-        found.dtype,
+        tensor_view.shape,
+        tensor_view.strides,
+        tensor_view.dtype,
         key,
         storage.numel,
         storage.device,

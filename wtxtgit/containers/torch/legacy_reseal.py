@@ -86,8 +86,8 @@ def values(container: Legacy, options: ReadOptions) -> dict[str, object]:
 
 def rest(container: Legacy, options: ReadOptions) -> dict[str, object]:
     """Return the devices of storages, as for a zip."""
-    told = devices(container.named, LegacyContents(container, options).items.storages)
-    return {DEVICES: told} if told else {}
+    device_runs = devices(container.named, LegacyContents(container, options).items.storages)
+    return {DEVICES: device_runs} if device_runs else {}
 
 
 def reseal(

@@ -192,8 +192,8 @@ def _fits(module: str, name: str, call: CallResult) -> bool:
     if (module, name) == ("torch", "Size"):
         return not args or sizes(args[0]) is not None
     if (module, name) == ("collections", "OrderedDict"):
-        held = args[0].items if args and isinstance(args[0], List) else args
-        return all(map(_is_pair, held))
+        pairs = args[0].items if args and isinstance(args[0], List) else args
+        return all(map(_is_pair, pairs))
     if (module, name) in (("torch", "device"), ("_codecs", "encode")):
         return isinstance(args[0], str)
     return True

@@ -129,8 +129,8 @@ class _Feed:
 
     def take(self, count: int) -> Buffer:
         if len(self._held) >= count:
-            taken, self._held = self._held[:count], self._held[count:]
-            return taken
+            part_held, self._held = self._held[:count], self._held[count:]
+            return part_held
         joined = bytearray()
         while len(joined) < count:
             if not len(self._held):

@@ -211,9 +211,9 @@ class _PickleMachine:
             self._fail("is cut short")
         if count > LONG:
             self._count(TEXT * count)
-        taken = bytes(self.data[self.pos - self.start : end - self.start])
+        raw = bytes(self.data[self.pos - self.start : end - self.start])
         self.pos = end
-        return taken
+        return raw
 
     def _integer(self, width: int, *, signed: bool = False) -> int:
         return int.from_bytes(self._take(width), "little", signed=signed)

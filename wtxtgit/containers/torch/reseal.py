@@ -166,8 +166,8 @@ def _fingerprint(
         one = by_entry.get(other.entry)
         if other is not member and (other.size if one is None else one.size or other.size):
             now.append(other.crc32 if one is None else one.crc32)
-        here = (added or {}).get(other.entry, ())
-        now += [zip_write.crc32_of(new.payload()) for new in here if new.size]
+        added_here = (added or {}).get(other.entry, ())
+        now += [zip_write.crc32_of(new.payload()) for new in added_here if new.size]
     fingerprint = contents.updated_id(old, (other.crc32 for other in others), now)
     if fingerprint == old:
         return []
@@ -212,8 +212,8 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
 
 def devices(named: Iterable[Storage], of_items: Set[str] = frozenset()) -> object:
     """Return the devices of storages, in their order, without those of items, as in `rest`."""
-    told = (storage.device for storage in named if storage.key not in of_items)
-    runs = [[device, len(list(group))] for device, group in groupby(told)]
+    devices_in_order = (storage.device for storage in named if storage.key not in of_items)
+    runs = [[device, len(list(group))] for device, group in groupby(devices_in_order)]
     return runs[0][0] if len(runs) == 1 else runs
 
 

@@ -36,16 +36,16 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     tensors = describe(container, options).tensors
     is_sound = left.is_listed and not any(one.lost or one.doubt for one in left.members)
     doubt = _doubt(container, by_name, is_sound=is_sound)
-    found: list[SalvagedTensor] = []
+    salvaged: list[SalvagedTensor] = []
     for tensor, (_, view) in zip(tensors, named, strict=False):
         key = None if view.storage is None else view.storage.key
         storage = by_name.get(f"{container.folder}{STORAGE}{key}")
-        found.append(_of_view(data, tensor, view, storage, doubt))
+        salvaged.append(_of_view(data, tensor, view, storage, doubt))
     for tensor, number in zip(tensors[len(named) :], container.arrays, strict=True):
         member = container.directory.members[number]
-        found.append(_whole(tensor, doubt or by_name[member.name].doubt))
+        salvaged.append(_whole(tensor, doubt or by_name[member.name].doubt))
     # The pickle lists all tensors: members that it does not name are no loss.
-    return Salvage(tuple(found), tags=container.listing.tags)
+    return Salvage(tuple(salvaged), tags=container.listing.tags)
 
 
 def _there(data: ByteView, left: LeftZip) -> Iterator[ZipMember]:
@@ -91,8 +91,8 @@ def _cut(data: ByteView, storage: LeftMember, view: View) -> list[Span]:
     if storage.lost != CUT_OFF or storage.member.method != STORED:
         return []
     start, end = view.span()
-    there = max(len(data) - storage.member.start - start, 0)
-    return [(there, end - start)] if there < end - start else []
+    existing = max(len(data) - storage.member.start - start, 0)
+    return [(existing, end - start)] if existing < end - start else []
 
 
 def _whole(tensor: Tensor, doubt: str | None) -> SalvagedTensor:

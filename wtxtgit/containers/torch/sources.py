@@ -143,7 +143,7 @@ class TensorFiles(Generic[_File]):
         self,
         container: object,
         placed: Sequence[PlacedEntry],
-        wanted: Mapping[str, object] | None,
+        new_values: Mapping[str, object] | None,
     ) -> FittingFile[_File]:
         """Return the file to be written, with everything that is not its own.
 
@@ -156,20 +156,20 @@ class TensorFiles(Generic[_File]):
         refusals: list[FormatError] = []
         for file in map(self.of, sources.values()):
             is_other = file.container is not container
-            told = values_of_container() if wanted is None and is_other else wanted
+            values = values_of_container() if new_values is None and is_other else new_values
             try:
-                gained, versions = self._gained(file, placed), self._versions(file, told)
+                gained, versions = self._gained(file, placed), self._versions(file, values)
                 if (gained or versions) and file.is_framed():
                     raise _refused("gain anything if their pickles are in frames")
             except FormatError as error:
                 refusals.append(error)
                 continue
-            there = [one for place, one in enumerate(placed) if place not in gained]
+            own = [one for place, one in enumerate(placed) if place not in gained]
             keys = _new_keys(file.container)
             items = [
                 (item, next(keys), self._bytes_of(placed[place])) for place, item in gained.items()
             ]
-            return FittingFile(file, self._contents(file, there), items, versions)
+            return FittingFile(file, self._contents(file, own), items, versions)
         raise refusals[0]
 
     def _gained(self, file: _File, placed: Sequence[PlacedEntry]) -> dict[int, TensorItem]:
@@ -180,16 +180,16 @@ class TensorFiles(Generic[_File]):
         # Names may be repeated: they are paired in their order.
         own = dict(zip(_keys(file.entries), file.entries, strict=True))
         listed = [self.of(one.source).entries[one.number] for one in placed]
-        given = dict(zip(_keys(listed), enumerate(listed), strict=True))
+        by_key = dict(zip(_keys(listed), enumerate(listed), strict=True))
         for key, entry in own.items():
             name = quoted(entry.name)
-            if key not in given:
+            if key not in by_key:
                 raise _refused(f"lose tensor {name}")
-            if given[key][1].form != entry.form:
+            if by_key[key][1].form != entry.form:
                 raise _refused(f"change the dtype, shape or strides of tensor {name}")
         return {
             place: self._item(file, self.of(placed[place].source), entry.name)
-            for key, (place, entry) in given.items()
+            for key, (place, entry) in by_key.items()
             if key not in own
         }
 
@@ -204,19 +204,18 @@ class TensorFiles(Generic[_File]):
             raise _refused(f"gain tensor {quoted(name)}, whose byte order differs")
         return item
 
-    def _versions(self, file: _File, wanted: Mapping[str, object] | None) -> dict[str, Versions]:
-        """Return what is said of modules that this file does not say; raises FormatError.
+    def _versions(self, file: _File, values: Mapping[str, object] | None) -> dict[str, Versions]:
+        """Return the versions of modules that `values` have and this file lacks.
 
-        Also raises it if the file has another value than is `wanted`; None stands for the file's
-        own.
+        Without `values`, the file's own are kept. Raises FormatError for any other difference.
         """
-        if wanted is None:
+        if values is None:
             return {}
         by_name = file.values()
         missing = object()
         further: dict[str, Versions] = {}
-        for name in {**by_name, **wanted}:
-            before, after = by_name.get(name, missing), wanted.get(name, missing)
+        for name in {**by_name, **values}:
+            before, after = by_name.get(name, missing), values.get(name, missing)
             if before == after:
                 continue
             more = versions_behind(before, after) if name in file.items.versions else None
@@ -261,8 +260,8 @@ def _keys(entries: Iterable[Entry]) -> Iterator[Key]:
 
 def _new_keys(container: Torch | Legacy) -> Iterator[str]:
     """Yield keys that no storage has, counting as torch does."""
-    taken = {storage.key for storage in container.named} | container.storages.keys()
-    return (key for key in map(str, count(len(taken))) if key not in taken)
+    used = {storage.key for storage in container.named} | container.storages.keys()
+    return (key for key in map(str, count(len(used))) if key not in used)
 
 
 def _refused(what: str) -> FormatError:

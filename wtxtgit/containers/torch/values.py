@@ -51,17 +51,17 @@ _Container = tuple[object, ...] | List | Set | Dict | CallResult
 
 def values_of(pickle: Pickle, start: int, tags: Iterable[str]) -> object:
     """Return the values of a pickle at `start`, without tensors and those at the top in `tags`."""
-    found = _PlainWalk(start).of(pickle.root, 0)
-    if isinstance(found, dict):
+    values = _PlainWalk(start).of(pickle.root, 0)
+    if isinstance(values, dict):
         left_out = frozenset(tags)
-        return {key: value for key, value in found.items() if key not in left_out}
-    return {} if found is _NOTHING else found
+        return {key: value for key, value in values.items() if key not in left_out}
+    return {} if values is _NOTHING else values
 
 
 def plain(value: object) -> object:
     """Return a value of a pickle as `values_of` shows it; None for one that holds tensors alone."""
-    found = _PlainWalk(0).of(value, 0)
-    return None if found is _NOTHING else found
+    shown = _PlainWalk(0).of(value, 0)
+    return None if shown is _NOTHING else shown
 
 
 def tells_all(pickle: Pickle, start: int) -> bool:
@@ -104,32 +104,32 @@ class _PlainWalk:
     def _container(self, value: _Container, level: int) -> object:
         is_tensor = self._is_tensor(value)
         is_mapping = isinstance(value, Dict | CallResult)
-        found: dict[str, object] = {}
+        parts: dict[str, object] = {}
         count = 0
         for part, child in children_of(value, is_tensor):
             if self.left < 0:
                 self.is_cut = True
-                found[CUT] = CUT
+                parts[CUT] = CUT
                 break
             plain = self.of(child, level)
             key = CALL if part is None else clipped(_text(part), MOST_KEY)
             # Keys of several types may be spelled alike.
-            while key in found:
+            while key in parts:
                 count += 1
                 key = f"{key} ({count})"
-            found[key] = plain
-        told = {key: plain for key, plain in found.items() if plain is not _NOTHING}
+            parts[key] = plain
+        shown = {key: plain for key, plain in parts.items() if plain is not _NOTHING}
         if is_tensor:
-            return told or _NOTHING
+            return shown or _NOTHING
         if isinstance(value, CallResult) and not calls(value, ORDERED_DICT):
             name = value.callee.path if isinstance(value.callee, Global) else "object"
             # Most are wrapped tensors.
-            return {CALL: name, **told} if told or not found else _NOTHING
-        if found and not told:
+            return {CALL: name, **shown} if shown or not parts else _NOTHING
+        if parts and not shown:
             return _NOTHING
         if is_mapping:
-            return told
-        items = [TENSOR if plain is _NOTHING else plain for plain in found.values()]
+            return shown
+        items = [TENSOR if plain is _NOTHING else plain for plain in parts.values()]
         # The order of a set is another one in each run.
         return sorted(items, key=repr) if isinstance(value, Set) else items
 
@@ -181,7 +181,7 @@ class _ShortValue:
             case List():
                 return list(map(self.of, value.items))
             case Dict():
-                return {self._key(key): self.of(held) for key, held in value.pairs}
+                return {self._key(key): self.of(item) for key, item in value.pairs}
             case None | float():
                 return _scalar(value)
             case int() if -_LARGEST <= value < _LARGEST:

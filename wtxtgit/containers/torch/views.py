@@ -229,17 +229,17 @@ def storage(pid: object, offset: int) -> object:
         _fail(f"storage {quoted(key)} has an invalid numel", offset)
     # The device of a storage does not affect its bytes, so any object may be there.
     device = location if isinstance(location, str) else ""
-    said = device, len(pid), kind.name not in CLASSES_OF_BYTES
+    further = device, len(pid), kind.name not in CLASSES_OF_BYTES
     part = rest[0] if rest else None
     if part is None:
-        return Storage(key, dtype, numel, None, *said)
+        return Storage(key, dtype, numel, None, *further)
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(is_size, part[1:])):
         _fail(f"storage {quoted(key)} has invalid view metadata", offset)
     _view_key, first, count = part
     # Python's integers do not overflow, and both were checked to be sizes.
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a view that reaches past its end", offset)
-    return Storage(key, dtype, numel, (first, count), *said)
+    return Storage(key, dtype, numel, (first, count), *further)
 
 
 @dataclass(frozen=True, slots=True)
