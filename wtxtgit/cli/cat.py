@@ -62,38 +62,38 @@ def cat(
     with progress("reading", None) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()
         opened = checkpoint_cat.opened(target, names, options, threads=threads, progress=advance)
-        with opened as found:
+        with opened as parts:
             ending = None if output is None else registry.by_ending(output.suffix)
             is_file = output is not None and str(output) != "-"
             wants_format = is_file and ending is not None and ending.write is not None
-            if output is not None and wants_format and (len(found) > 1 or found[0].tensor):
-                checkpoint_cat.write_tensors(output, found, options, advance)
+            if output is not None and wants_format and (len(parts) > 1 or parts[0].tensor):
+                checkpoint_cat.write_tensors(output, parts, options, advance)
                 return 0
-            if len(found) > 1:
+            if len(parts) > 1:
                 raise UsageError(
-                    f"{len(found)} names given, but only one can be written as plain bytes",
+                    f"{len(parts)} names given, but only one can be written as plain bytes",
                     hint="-o OUT.safetensors holds several tensors",
                 )
             if output is not None and is_file:
-                content = counted(_bytes(found[0]), advance)
+                content = counted(_bytes(parts[0]), advance)
                 write_output(output, lambda descriptor: write_all(descriptor, content))
                 return 0
-            blocks = _bytes(found[0])
+            blocks = _bytes(parts[0])
             if output is None and sys.stdout.isatty():
-                blocks = iter([_readable(found[0].name, blocks)])
+                blocks = iter([_readable(parts[0].name, blocks)])
             sys.stdout.flush()
             write_all(sys.stdout.fileno(), blocks)
     return 0
 
 
-def _bytes(found: Named) -> Iterable[Buffer]:
+def _bytes(part: Named) -> Iterable[Buffer]:
     """What is written of it: a text as it is, a value that is none as JSON."""
-    if not found.is_value:
-        return found.blocks()
-    if isinstance(found.value, str):
-        return iter([found.value.encode("utf-8", "surrogatepass")])
+    if not part.is_value:
+        return part.blocks()
+    if isinstance(part.value, str):
+        return iter([part.value.encode("utf-8", "surrogatepass")])
     spelled: list[str] = []
-    write_json(found.value, spelled.append)
+    write_json(part.value, spelled.append)
     return (piece.encode() for piece in spelled)
 
 

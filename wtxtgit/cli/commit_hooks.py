@@ -68,8 +68,8 @@ def _warn_of_dropped(repo: Repository) -> None:
 
     for path in conflicts.dropped(repo):
         # Git starts hooks at the top level.
-        here = environment.git_prefix()
-        shown = shlex.quote(os.path.relpath(os.fsdecode(path), here or "."))
+        folder = environment.git_prefix()
+        shown = shlex.quote(os.path.relpath(os.fsdecode(path), folder or "."))
         warn(
             f"{os.fsdecode(path)}: its conflict is not settled: our side is committed, without "
             f"the changes of the other side",
@@ -113,13 +113,13 @@ def _tell(report: CheckReport) -> None:
     from wtxtgit.report.audit import Severity
     from wtxtgit.report.check import hint
 
-    here = environment.git_prefix()
+    folder = environment.git_prefix()
     for finding in report.findings:
         if finding.severity is Severity.ERROR:
-            complain(finding_line(finding), hint(finding, report.occasion, here))
+            complain(finding_line(finding), hint(finding, report.occasion, folder))
         # Where nobody seals, that nothing is sealed is no news.
         elif finding.kind != "unsealed" or report.is_sealing:
-            warn(finding_line(finding), hint(finding, report.occasion, here))
+            warn(finding_line(finding), hint(finding, report.occasion, folder))
     for line in report.notes:
         note(line)
 

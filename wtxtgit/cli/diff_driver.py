@@ -31,14 +31,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    given = words[1:] if words[:1] == ["--"] else words
-    told = parse([os.fsencode(word) for word in given])
+    arguments = words[1:] if words[:1] == ["--"] else words
+    pair = parse([os.fsencode(word) for word in arguments])
     try:
-        if isinstance(told, Unmerged):
+        if isinstance(pair, Unmerged):
             # In git's own words.
-            print_line(f"* Unmerged path {os.fsdecode(told.path)}")
+            print_line(f"* Unmerged path {os.fsdecode(pair.path)}")
         else:
-            _show(told)
+            _show(pair)
         sys.stdout.flush()
     except BrokenPipeError:
         # A pager that was left before the end is no failure.
@@ -79,13 +79,13 @@ def _compare(pair: Pair) -> None:
         notes.append(error.message)
     with progress("comparing", None) as advance:
         options = ReadOptions(decoding=environment.decoding())
-        found = compare_pair(pair, options, threads=threads, progress=advance)
-    if isinstance(found, Inventory):
-        _print_header(pair, found.format, size(found.size))
-        _print_inventory(found)
+        comparison = compare_pair(pair, options, threads=threads, progress=advance)
+    if isinstance(comparison, Inventory):
+        _print_header(pair, comparison.format, size(comparison.size))
+        _print_inventory(comparison)
     else:
-        _print_header(pair, _formats(found))
-        print_changes(found)
+        _print_header(pair, _formats(comparison))
+        print_changes(comparison)
     for note in notes:
         print_line(f"note: {note}")
 
@@ -95,12 +95,14 @@ def _print_header(pair: Pair, *facts: str) -> None:
     path = os.fsdecode(pair.path)
     if pair.new_path is not None:
         path += f" -> {os.fsdecode(pair.new_path)}"
-    told = [_status(pair), *facts]
+    facts_shown = [_status(pair), *facts]
     old, new = pair.old, pair.new
     if old is not None and new is not None and old.mode != new.mode:
-        told.append(f"mode {old.mode:06o} -> {new.mode:06o}")
-    told += [kind for kind in dict.fromkeys(side.kind for side in _sides(pair)) if kind != "file"]
-    print_line(f"diff --wtxt {path}: {', '.join(told)}")
+        facts_shown.append(f"mode {old.mode:06o} -> {new.mode:06o}")
+    facts_shown += [
+        kind for kind in dict.fromkeys(side.kind for side in _sides(pair)) if kind != "file"
+    ]
+    print_line(f"diff --wtxt {path}: {', '.join(facts_shown)}")
 
 
 def _status(pair: Pair) -> str:
@@ -114,22 +116,22 @@ def _status(pair: Pair) -> str:
     return f"{pair.relation}{alike}"
 
 
-def _formats(found: DiffReport) -> str:
-    if found.a_format == found.b_format:
-        return found.a_format
-    return f"{found.a_format} -> {found.b_format}"
+def _formats(report: DiffReport) -> str:
+    if report.a_format == report.b_format:
+        return report.a_format
+    return f"{report.a_format} -> {report.b_format}"
 
 
-def _print_inventory(found: Inventory) -> None:
-    elements = counted(found.elements, "parameter")
-    print_line(f"{counted(found.tensors, 'tensor')}, {elements}")
-    for note in found.notes:
+def _print_inventory(inventory: Inventory) -> None:
+    elements = counted(inventory.elements, "parameter")
+    print_line(f"{counted(inventory.tensors, 'tensor')}, {elements}")
+    for note in inventory.notes:
         print_line(f"note: {note}")
-    if found.dtypes:
+    if inventory.dtypes:
         print_line()
         print_table(
             ("dtype", "tensors", "parameters", "size"),
-            [(t.dtype, str(t.tensors), str(t.elements), size(t.nbytes)) for t in found.dtypes],
+            [(t.dtype, str(t.tensors), str(t.elements), size(t.nbytes)) for t in inventory.dtypes],
             right=("tensors", "parameters", "size"),
         )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def print_findings(
     form: str,
-    found: ForgeReport,
+    findings: ForgeReport,
     report: JsonObject,
     summary: Callable[[], str],
     show: Callable[[], None],
@@ -31,13 +31,13 @@ def print_findings(
     A step prints annotations, then what `show` prints. The runner gets summary, outputs and JSON.
     """
     if form == "sarif":
-        print_json(sarif(found, __version__))
+        print_json(sarif(findings, __version__))
         return
-    for line in workflow_commands(found):
+    for line in workflow_commands(findings):
         print(line)
     with _plain_lines():
         show()
-    _hand_over(found, report, summary())
+    _hand_over(findings, report, summary())
 
 
 @contextmanager
@@ -52,14 +52,14 @@ def _plain_lines() -> Iterator[None]:
         print(f"::{word}::")
 
 
-def _hand_over(found: ForgeReport, report: JsonObject, summary: str) -> None:
+def _hand_over(findings: ForgeReport, report: JsonObject, summary: str) -> None:
     """Add to the step's summary and outputs, as far as a runner gave files for them."""
     if (file := environment.path(environment.STEP_SUMMARY)) is not None:
         _append(file, summary)
     if (file := environment.path(environment.STEP_OUTPUT)) is not None:
-        values = outputs(found)
+        values = outputs(findings)
         if (folder := environment.path(environment.JOB_FOLDER)) is not None:
-            values["json"] = _write_json(found.command, report, folder)
+            values["json"] = _write_json(findings.command, report, folder)
         _append(file, "".join(f"{name}={value}\n" for name, value in values.items()))
 
 

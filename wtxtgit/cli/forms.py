@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 def _convert(convert: Callable[..., None], text: Path, output: Path | None) -> int:
     to_pipe = output is not None and str(output) == "-"
-    given: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if to_pipe:
-        given["write"] = partial(write_all, sys.stdout.fileno())
+        more["write"] = partial(write_all, sys.stdout.fileno())
     with progress(text.name, None) as advance:
         convert(
             text,
             None if to_pipe else output or text,
             threads=environment.threads(),
             progress=advance,
-            **given,
+            **more,
         )
     return 0
 

@@ -55,28 +55,29 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     from wtxtgit.chain import push
     from wtxtgit.report.audit import hint
 
-    told = environment.pushed_by_framework()
-    if told is None:
+    pushed_ref = environment.pushed_by_framework()
+    if pushed_ref is None:
         refs = push.parse(sys.stdin.buffer.read(push.MAX_LINES + 1))
     else:
-        refs = [push.Ref(*told)]
+        refs = [push.Ref(*pushed_ref)]
     root = root_of_trust(repo)
     key_file = environment.facts_key()
-    told_of = (repo, refs, remote, root, environment.processes, key_file)
+    push_arguments = (repo, refs, remote, root, environment.processes, key_file)
     with progress("auditing", None, waits=True) as advance:
-        pushed = list(push.audit_push(*told_of, strict=is_strict(repo), progress=advance))
+        pushed = list(push.audit_push(*push_arguments, strict=is_strict(repo), progress=advance))
     codes = [one.report.exit_code for one in pushed]
     if not any(codes):
         codes.append(_push_payload(repo, refs, remote, as_json=as_json))
     if as_json:
         print_json({"refs": pushed})
         return _worst(codes)
-    here = environment.git_prefix()
+    folder = environment.git_prefix()
     for one in pushed:
         for finding in one.report.findings[:_MOST]:
             say = complain if finding in one.report.errors else warn
             say(
-                f"{one.ref.local}: {finding_line(finding)}", hint(finding, here, one.report.settled)
+                f"{one.ref.local}: {finding_line(finding)}",
+                hint(finding, folder, one.report.settled),
             )
         if len(one.report.findings) > _MOST:
             more = len(one.report.findings) - _MOST
@@ -104,11 +105,11 @@ def _push_payload(
             repo, lambda: store_url.chosen(repo, remote), tips, known, progress=advance
         )
     for text in sent.lacking:
-        here = os.path.relpath(os.fsdecode(text.path), environment.git_prefix() or ".")
+        path = os.path.relpath(os.fsdecode(text.path), environment.git_prefix() or ".")
         complain(
             f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} of its data missing both "
             f"here and at {sent.remote}",
-            f"git add --renormalize -- {shlex.quote(here)} puts the data into the store again",
+            f"git add --renormalize -- {shlex.quote(path)} puts the data into the store again",
         )
     if sent.chunks and not as_json:
         note(f"{counted(sent.chunks, 'chunk')} of payload sent to {sent.remote}")

@@ -304,7 +304,7 @@ def verify(
     from wtxtgit.checkpoint.verify import demands, verify_files
 
     reading = read_options(key, max_chunk)
-    asked = demands(
+    checks = demands(
         wsum=wsum,
         hmac_key=hmac_key,
         signers=signers,
@@ -323,11 +323,11 @@ def verify(
     ):
         if workers is None:
             threads = environment.threads()
-            verdict = verify_files(files, asked, threads=threads, progress=advance)
+            verdict = verify_files(files, checks, threads=threads, progress=advance)
         else:
             from wtxtgit.cluster.tasks import verify_files as verify_there
 
-            verdict = verify_there(workers, files, asked, worker_clone, progress=advance)
+            verdict = verify_there(workers, files, checks, worker_clone, progress=advance)
     if as_json:
         print_json(verdict)
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:

@@ -50,8 +50,8 @@ class _Commands(click.Group):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem
 
-        wanted = (name for name in COMMANDS if name.startswith(incomplete))
-        return [CompletionItem(name, help=COMMANDS[name][1]) for name in wanted]
+        names = (name for name in COMMANDS if name.startswith(incomplete))
+        return [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
 
     def get_help(self, ctx: click.Context) -> str:
         return front_page.page(get_terminal_size().columns)

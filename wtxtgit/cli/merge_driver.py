@@ -49,12 +49,12 @@ def main(arguments: list[str]) -> int:
 def _run(words: list[str]) -> int:
     end = words.index("--") if "--" in words else len(words)
     options = {word for word in words[:end] if word.startswith("-")}
-    given = [word for word in words[:end] if word not in options] + words[end + 1 :]
+    arguments = [word for word in words[:end] if word not in options] + words[end + 1 :]
     # %O %A %B, then %L for drivers that write markers, and %P: gitattributes(5).
-    if not 3 <= len(given) <= 5 or options - {"--ledger"}:
+    if not 3 <= len(arguments) <= 5 or options - {"--ledger"}:
         raise UsageError("merge-driver takes [--ledger] BASE OURS THEIRS [MARKER_SIZE] [PATH]")
-    base, ours, theirs = map(Path, given[:3])
-    path = given[4] if len(given) > 4 else None
+    base, ours, theirs = map(Path, arguments[:3])
+    path = arguments[4] if len(arguments) > 4 else None
     if options:
         return _merge_ledgers(base, ours, theirs, path or os.fspath(ours))
     return _merge(base, ours, theirs, path)
@@ -199,11 +199,11 @@ def outcome(report: MergeReport, names: SideNames) -> str:
     noun = "tensor" if kinds == {MergedKind.TENSOR} else "change"
     parts = [(counts[key], word) for key, word in words.items() if counts[key]]
     # The first one says what is counted.
-    told = [
+    phrases = [
         f"{count} {word}" if n else f"{counted(count, noun)} {word}"
         for n, (count, word) in enumerate(parts)
     ]
-    return f"merged, {', '.join(told)}" if told else "merged"
+    return f"merged, {', '.join(phrases)}" if phrases else "merged"
 
 
 def sealing(path: str) -> tuple[str, str]:

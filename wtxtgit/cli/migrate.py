@@ -69,11 +69,11 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
 
     repo = discover()
     with progress("reading", None, waits=True) as advance:
-        found = history_files(repo, refs, everything=everything, progress=advance)
-    if is_printed(found, as_json):
+        history = history_files(repo, refs, everything=everything, progress=advance)
+    if is_printed(history, as_json):
         return
-    if not found.patterns:
-        print_line(f"{counted(found.commits, 'commit')}: no checkpoint in a known format")
+    if not history.patterns:
+        print_line(f"{counted(history.commits, 'commit')}: no checkpoint in a known format")
         return
     columns = ("pattern", "files", "versions", "size", "of texts", "detached", "too large", "notes")
     rows = [
@@ -87,14 +87,14 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
             str(one.over_limit),
             ", ".join((*one.formats, *_notes(one))),
         )
-        for one in found.patterns
+        for one in history.patterns
     ]
     print_table(columns, rows, right=columns[1:-1])
     print_line()
     print_line(
-        f"{counted(found.commits, 'commit')}; a text has all bytes of its file, as base64; those "
-        f"over {size(found.limit)} are too large for forges; detached texts keep their data in the "
-        "store, outside git's history"
+        f"{counted(history.commits, 'commit')}; a text has all bytes of its file, as base64; those "
+        f"over {size(history.limit)} are too large for forges; detached texts keep their data in "
+        "the store, outside git's history"
     )
 
 
@@ -312,8 +312,8 @@ def _complain_of(done: Migrated) -> None:
         )
     if done.sealed:
         count = counted(len(done.sealed), "sealed file")
-        told = f"{count} stored in another form; files sealed as stored need a new seal"
-        boundary.warn(told, _SEAL)
+        message = f"{count} stored in another form; files sealed as stored need a new seal"
+        boundary.warn(message, _SEAL)
     if done.unsealed:
         count = counted(len(done.unsealed), "file")
         boundary.warn(f"{count} without a seal, which audits now require", _SEAL)

@@ -71,8 +71,8 @@ def _page_to_replace(
 ) -> Path | None:
     """Raise UsageError where a checkpoint stands: --html takes the next word for its file."""
     if out is not None and out.is_file():
-        with suppress(OSError), out.open("rb") as there:
-            start = there.read(len(_PAGE))
+        with suppress(OSError), out.open("rb") as file:
+            start = file.read(len(_PAGE))
             if start and start.lower() != _PAGE:
                 raise UsageError(f"{out}: not a page, so --html does not replace it")
     return out

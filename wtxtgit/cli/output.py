@@ -98,11 +98,11 @@ def print_table(
     is_shown = is_terminal or environment.pager_in_use()
     if is_shown:
         cells = [[_ENDLESS.sub(_clipped, cell) for cell in row] for row in cells]
-        told = [n for n in range(len(columns)) if n == 0 or any(row[n] for row in cells)]
-        split = None if split is None else sum(n < split for n in told)
-        columns = [columns[n] for n in told]
+        filled = [n for n in range(len(columns)) if n == 0 or any(row[n] for row in cells)]
+        split = None if split is None else sum(n < split for n in filled)
+        columns = [columns[n] for n in filled]
         split = None if split == len(columns) else split
-        cells = [[row[n] for n in told] for row in cells]
+        cells = [[row[n] for n in filled] for row in cells]
     if is_terminal and len(rows) <= _MOST_FOLDED:
         # In a pipe nobody needs it.
         from wtxtgit.cli.terminal_table import print_folded
@@ -402,7 +402,7 @@ class _Bar:
             """Drawn anew even where nothing is counted: time goes on."""
 
             def render(self, task: Task) -> Text:
-                return Text(told())
+                return Text(figures_text())
 
         console = Console(stderr=True)
         label = clipped(escaped(self._label), max(console.width * 5 // 8, _LEAST_LABEL))
@@ -414,7 +414,7 @@ class _Bar:
                 columns.append(BarColumn(bar, "bright_black", "green", "green"))
                 room -= bar + 1
                 break
-        told = partial(self._told, room)
+        figures_text = partial(self._told, room)
         columns.append(Figures())
         # What a command prints is for its reader; messages stand above the bar.
         shown = Progress(*columns, console=console, transient=True, redirect_stdout=False)

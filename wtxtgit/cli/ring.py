@@ -128,10 +128,10 @@ def _row(generation: Generation) -> tuple[str, ...]:
 
 
 def _told(parts: Iterable[Generation]) -> str:
-    told: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for one in (one for part in parts for one in part.deliveries):
-        told[one.state.value] = told.get(one.state.value, 0) + 1
-    return ", ".join(f"{number} {name}" for name, number in told.items())
+        counts[one.state.value] = counts.get(one.state.value, 0) + 1
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
 def _remarks(state: RingState | RankState) -> Iterable[str]:

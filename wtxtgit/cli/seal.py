@@ -225,22 +225,22 @@ def check(
     return report.exit_code
 
 
-def _print_as(form: str, report: CheckReport, here: str) -> None:
+def _print_as(form: str, report: CheckReport, folder: str) -> None:
     if form == "json":
         print_json(report)
     elif form == "text":
-        print_report(report, here)
+        print_report(report, folder)
     else:
         from wtxtgit.cli.forge_step import print_findings
         from wtxtgit.report.forge_findings import of_check
         from wtxtgit.report.markdown import check_summary
 
-        show = partial(print_report, report, here)
+        show = partial(print_report, report, folder)
         print_findings(form, of_check(report), report, partial(check_summary, report), show)
 
 
-def print_report(report: CheckReport, here: str) -> None:
-    """Print a check for people: every file, and what to do about findings in the folder `here`."""
+def print_report(report: CheckReport, folder: str) -> None:
+    """Print a check for people: every file, and what to do about findings in `folder`."""
     from wtxtgit.report.check import hint, totals
 
     if report.files:
@@ -257,10 +257,10 @@ def print_report(report: CheckReport, here: str) -> None:
             print_line(f"{where}{finding.kind}: {finding.message}")
     if report.findings:
         todo = dict.fromkeys(
-            (one.kind, hint(one, report.occasion, here)) for one in report.findings
+            (one.kind, hint(one, report.occasion, folder)) for one in report.findings
         )
         print_table(("kind", "what to do"), list(todo), whole=("what to do",))
         print_line()
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
-    for told in report.notes:
-        print_line(f"note: {told}")
+    for line in report.notes:
+        print_line(f"note: {line}")

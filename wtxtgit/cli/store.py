@@ -92,9 +92,9 @@ def verify(as_json: bool) -> int:
     """
     from wtxtgit.store.check import check_store, packs_size
 
-    there = _here()
-    with progress("verifying", packs_size(there), noun="pack", waits=True) as advance:
-        verdict = check_store(there, environment.threads(), advance)
+    own_store = _here()
+    with progress("verifying", packs_size(own_store), noun="pack", waits=True) as advance:
+        verdict = check_store(own_store, environment.threads(), advance)
     if not is_printed(verdict, as_json):
         _complain_of(verdict.store, verdict.damaged)
         for chunk in verdict.lost:
@@ -133,15 +133,15 @@ def use(url: str | None, as_json: bool) -> None:
     from wtxtgit.remotes.payload import store_url
 
     repo = Repository.discover()
-    found = store_url.chosen(repo) if url is None else store_url.use(repo, url)
-    if is_printed(found, as_json):
+    chosen = store_url.chosen(repo) if url is None else store_url.use(repo, url)
+    if is_printed(chosen, as_json):
         return
     why = {
         store_url.UrlOrigin.CONFIG: f"set by the config {store_url.KEY}",
         store_url.UrlOrigin.TREE: f"set by {store_url.FILE.decode()}; nothing is sent there "
         f"until you run wtxtgit store use URL",
     }
-    print_line(f"{found.shown}: {why.get(found.origin, 'the default')}")
+    print_line(f"{chosen.shown}: {why.get(chosen.origin, 'the default')}")
 
 
 @store.command()
@@ -157,9 +157,9 @@ def repack(as_json: bool) -> int:
     """
     from wtxtgit.store.repack import repack_store
 
-    there = _here()
+    own_store = _here()
     with progress("repacking", None, noun="pack", waits=True) as advance:
-        done = repack_store(there, advance)
+        done = repack_store(own_store, advance)
     if not is_printed(done, as_json):
         _complain_of(done.store, done.aside)
         print_line(
@@ -249,12 +249,12 @@ def _prune_here(
         print_line(f"kept: {counted(done.unsent, 'chunk')} of old commits, not found at {where}")
     if done.young:
         print_line(f"kept: {counted(done.young, 'chunk')} that nothing refers to, not old enough")
-    told = f"{done.store}: {counted(done.chunks, 'chunk')}, {size(done.nbytes)}"
+    summary = f"{done.store}: {counted(done.chunks, 'chunk')}, {size(done.nbytes)}"
     if dry_run:
-        print_line(f"{told} would be dropped, of {size(done.size_before)}")
+        print_line(f"{summary} would be dropped, of {size(done.size_before)}")
     else:
         print_line(
-            f"{told} dropped; {counted(done.packs_before, 'pack')}, {size(done.size_before)} "
+            f"{summary} dropped; {counted(done.packs_before, 'pack')}, {size(done.size_before)} "
             f"before, {counted(done.packs_after, 'pack')}, {size(done.size_after)} now"
         )
 
