@@ -43,8 +43,8 @@ class Folder(OneByOne):
         named = os.fspath(url)
         local = Path(named)
         if urls.is_url(named):
-            found = urls.local_path(named)
-            self._files: _Files = _Url(named) if found is None else _Disk(found)
+            path = urls.local_path(named)
+            self._files: _Files = _Url(named) if path is None else _Disk(path)
         else:
             self._files = _Disk(local.absolute())
         self.label = self._files.label
@@ -179,7 +179,7 @@ class _Url(_Files):
         return urls.ranges_at(self._at(name), spans)
 
     def all(self, prefix: str) -> Iterator[StoredFile]:
-        return (StoredFile(*found) for found in urls.files_below(self._url))
+        return (StoredFile(*entry) for entry in urls.files_below(self._url))
 
     def _at(self, name: str) -> str:
         return f"{self._url}/{name}"

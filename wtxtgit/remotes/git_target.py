@@ -88,18 +88,20 @@ class BranchFolder:
         tip = self._branch.seen()
         is_now = False
         for _ in range(MOST_ATTEMPTS):
-            there = self._there(tip)
+            entries = self._there(tip)
             new = [
-                name for name, oid in blobs.items() if name not in there or there[name].oid != oid
+                name
+                for name, oid in blobs.items()
+                if name not in entries or entries[name].oid != oid
             ]
-            folders = {folder for name in there for folder in folders_of(name)}
+            folders = {folder for name in entries for folder in folders_of(name)}
             other = next(
                 (
                     name
                     for name in new
-                    if (name in there and not replace)
+                    if (name in entries and not replace)
                     or name in folders
-                    or not there.keys().isdisjoint(folders_of(name))
+                    or not entries.keys().isdisjoint(folders_of(name))
                 ),
                 None,
             )
@@ -129,8 +131,8 @@ class BranchFolder:
         return check_fetched(self.label, name, self._content(entry), sha256)
 
     def list(self, prefix: str = "") -> Sequence[StoredFile]:
-        found = sorted(self._now().items())
-        return self._listed({n: e for n, e in found if n.startswith(prefix) and is_name(n)})
+        entries = sorted(self._now().items())
+        return self._listed({n: e for n, e in entries if n.startswith(prefix) and is_name(n)})
 
     def has(self, name: str, sha256: str) -> bool:
         """Tell whether the file is there, by reading it."""
@@ -159,10 +161,10 @@ class BranchFolder:
         with ObjectStore(self._repo) as store:
             return spooled(store.blob(entry.oid))
 
-    def _listed(self, found: Mapping[str, TreeEntry]) -> Sequence[StoredFile]:
-        known = known_sizes(self._repo, [e.oid for e in found.values()]) if found else {}
+    def _listed(self, entries: Mapping[str, TreeEntry]) -> Sequence[StoredFile]:
+        known = known_sizes(self._repo, [e.oid for e in entries.values()]) if entries else {}
         # A file that is named in a commit's message need not exist.
-        return [StoredFile(n, known[e.oid]) for n, e in found.items() if e.oid in known]
+        return [StoredFile(n, known[e.oid]) for n, e in entries.items() if e.oid in known]
 
     def _send(self, files: Sequence[Outgoing]) -> None:
         """Do what has to be done before files are committed.

@@ -178,8 +178,8 @@ def branches_of(url: str) -> Repository:
 
 def _fetch(repo: Repository, url: str, label: str, refspec: str, *how: str) -> None:
     with turn(repo):
-        asked = (*FETCH, *how, f"--filter={_FILTER}", "--end-of-options", _REMOTE, refspec)
-        done = transfer(repo, *asked, env=_environment(url))
+        arguments = (*FETCH, *how, f"--filter={_FILTER}", "--end-of-options", _REMOTE, refspec)
+        done = transfer(repo, *arguments, env=_environment(url))
     if done.code:
         words = words_of(done.stderr)
         if _NO_REF in words:
@@ -189,8 +189,8 @@ def _fetch(repo: Repository, url: str, label: str, refspec: str, *how: str) -> N
 
 def _has_commit(repo: Repository, oid: str) -> bool:
     # Only local objects are looked at: otherwise git would fetch the commit by itself.
-    there = {**run.TRUE_OBJECTS, "GIT_NO_LAZY_FETCH": "1"}
-    return repo.call("cat-file", "-e", f"{oid}^{{commit}}", ok=(0, 1, 128), env=there).code == 0
+    env = {**run.TRUE_OBJECTS, "GIT_NO_LAZY_FETCH": "1"}
+    return repo.call("cat-file", "-e", f"{oid}^{{commit}}", ok=(0, 1, 128), env=env).code == 0
 
 
 def _environment(url: str) -> run.Environment:
@@ -217,7 +217,7 @@ def _clone(url: str) -> Repository:
         # No template: the user's template may have hooks, which would run here.
         run.git("init", "--quiet", "--bare", "--template=", "--", str(folder))
     repo = Repository(folder, folder, None, b"")
-    wanted = {
+    config = {
         "core.repositoryFormatVersion": "1",
         "extensions.partialClone": _REMOTE,
         "protocol.allow": "never",
@@ -228,10 +228,10 @@ def _clone(url: str) -> Repository:
     }
     if repo.config.get(f"remote.{_REMOTE}.url") != url:
         if _names_by_sha256(repo, url):
-            wanted = {"extensions.objectFormat": "sha256", **wanted}
+            config = {"extensions.objectFormat": "sha256", **config}
         with turn(repo):
             # The URL is written last: a clone that has it is complete.
-            for key, value in wanted.items():
+            for key, value in config.items():
                 run.git("config", "--file", str(folder / "config"), key, value)
         repo = Repository(folder, folder, None, b"")
     return repo

@@ -61,15 +61,15 @@ def failure(
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait; a time of day is compared with the server's own clock."""
-    told = headers.get("retry-after", "")
-    if _SECONDS.fullmatch(told):
-        return float(told)
+    stated = headers.get("retry-after", "")
+    if _SECONDS.fullmatch(stated):
+        return float(stated)
     with contextlib.suppress(ValueError, TypeError):
         now = parsedate_to_datetime(headers.get("date", "")).timestamp()
         reset = headers.get("x-ratelimit-reset", "")
         until = (
-            parsedate_to_datetime(told).timestamp()
-            if told
+            parsedate_to_datetime(stated).timestamp()
+            if stated
             else float(reset)
             if _SECONDS.fullmatch(reset) or reset.isdecimal()
             else None
@@ -97,9 +97,9 @@ def client(label: str) -> Iterator[httpx.Client]:
     headers = {"accept-encoding": "identity"}
     with (
         failures(label),
-        httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as made,
+        httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as http,
     ):
-        yield made
+        yield http
 
 
 @contextlib.contextmanager
@@ -199,8 +199,8 @@ def ranges(
         if whole is None:
             with ask(f"bytes={start}-{end - 1}") as answer:
                 if answer.status == _PART:
-                    told = answer.headers.get("content-range", "")
-                    if not told.startswith(f"bytes {start}-{end - 1}/"):
+                    part = answer.headers.get("content-range", "")
+                    if not part.startswith(f"bytes {start}-{end - 1}/"):
                         raise InputError(
                             f"{label}: {shown(name)}: the server sent a different part than "
                             "requested"

@@ -74,16 +74,16 @@ class SshGrants:
     def of(self, operation: str) -> Granted:
         """Return the access data for `upload` or `download`; NOTHING if there are none."""
         with self._lock:
-            asked, granted = self._known.get(operation, (0.0, None))
-            if granted is None or time.monotonic() - asked > _FRESH:
+            granted_at, granted = self._known.get(operation, (0.0, None))
+            if granted is None or time.monotonic() - granted_at > _FRESH:
                 granted = _parsed(answer(self._repo, self._place, _COMMAND, operation))
                 self._known[operation] = time.monotonic(), granted
             return granted
 
 
-def _parsed(told: bytes | None) -> Granted:
+def _parsed(output: bytes | None) -> Granted:
     try:
-        match json.loads(told or b""):
+        match json.loads(output or b""):
             case {"header": dict() as header, **more} if all(
                 isinstance(text, str) for item in header.items() for text in item
             ):
@@ -94,11 +94,11 @@ def _parsed(told: bytes | None) -> Granted:
     return NOTHING
 
 
-def _address(told: object) -> str | None:
+def _address(url: object) -> str | None:
     """Return the server's URL; raises ValueError if it is unsafe to send anything there."""
-    if not isinstance(told, str) or not told:
+    if not isinstance(url, str) or not url:
         return None
-    parts = urlsplit(told)
+    parts = urlsplit(url)
     host = parts.hostname or ""
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not is_safe or not host or "@" in parts.netloc:

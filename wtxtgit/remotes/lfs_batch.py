@@ -47,8 +47,8 @@ class LfsServer:
 
     def __init__(self, repo: Repository, remote: str, label: str, url: str | None = None) -> None:
         self._label = label
-        found, ssh = (url, None) if url else server_of(repo, remote)
-        parts = urlsplit(found)
+        server_url, ssh = (url, None) if url else server_of(repo, remote)
+        parts = urlsplit(server_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
                 f"{label}: its git-lfs server is unknown", hint="git config lfs.url URL"
@@ -68,28 +68,30 @@ class LfsServer:
         for file in files:
             check_content(file)
         by_sha256 = {file.sha256: file for file in files if len(file.content)}
-        wanted = [LfsObject(sha256, len(f.content)) for sha256, f in by_sha256.items()]
+        objects = [LfsObject(sha256, len(f.content)) for sha256, f in by_sha256.items()]
         with self._session(_UPLOAD) as session:
-            for found, actions in session.batch(_UPLOAD, wanted, ref):
+            for one, actions in session.batch(_UPLOAD, objects, ref):
                 if actions is None:
-                    raise RemoteRefused(f"{self._label}: the server does not accept {found.sha256}")
+                    raise RemoteRefused(f"{self._label}: the server does not accept {one.sha256}")
                 if "upload" in actions:
-                    file = by_sha256[found.sha256]
+                    file = by_sha256[one.sha256]
                     session.send(actions["upload"], file)
                     if "verify" in actions:
-                        session.verify(actions["verify"], found)
+                        session.verify(actions["verify"], one)
 
-    def contents(self, wanted: Sequence[LfsObject]) -> Generator[tuple[LfsObject, Iterator[bytes]]]:
+    def contents(
+        self, objects: Sequence[LfsObject]
+    ) -> Generator[tuple[LfsObject, Iterator[bytes]]]:
         """Yield objects with their contents as they arrive.
 
         Objects that the server lacks are left out. Contents have to be read at once, and may be
         shorter or longer than stated. Safe for many threads.
         """
         with self._session(_DOWNLOAD) as session:
-            for found, actions in session.batch(_DOWNLOAD, wanted):
+            for one, actions in session.batch(_DOWNLOAD, objects):
                 if actions and "download" in actions:
-                    with contextlib.closing(session.pieces(actions["download"], found)) as pieces:
-                        yield found, pieces
+                    with contextlib.closing(session.pieces(actions["download"], one)) as pieces:
+                        yield one, pieces
 
     def gives_parts(self, of: LfsObject) -> bool:
         """Tell whether the server sends parts of an object.
@@ -112,25 +114,25 @@ class LfsServer:
             ask = partial(session.answered, action)
             yield from ranges(self._label, of.sha256, of.nbytes, spans, ask)
 
-    def fetch(self, wanted: LfsObject) -> ByteView:
+    def fetch(self, lfs_object: LfsObject) -> ByteView:
         """Return an object's content.
 
         Raises InputError if the server lacks it, or sends too much.
         """
-        if not wanted.nbytes:
+        if not lfs_object.nbytes:
             return memoryview(b"")
-        with contextlib.closing(self.contents([wanted])) as found:
-            for _, content in found:
-                return received(self._label, wanted.sha256, content, wanted.nbytes)
-        raise self._none(wanted)
+        with contextlib.closing(self.contents([lfs_object])) as contents:
+            for _, content in contents:
+                return received(self._label, lfs_object.sha256, content, lfs_object.nbytes)
+        raise self._none(lfs_object)
 
-    def held(self, wanted: Sequence[LfsObject]) -> set[LfsObject]:
+    def held(self, objects: Sequence[LfsObject]) -> set[LfsObject]:
         """Return those objects that the server states it has."""
-        asked = [one for one in wanted if one.nbytes]
+        nonempty = [one for one in objects if one.nbytes]
         with self._session(_DOWNLOAD) as session:
-            found = session.batch(_DOWNLOAD, asked)
-            has = {one for one, actions in found if actions and "download" in actions}
-        return has.union(one for one in wanted if not one.nbytes)
+            answers = session.batch(_DOWNLOAD, nonempty)
+            has = {one for one, actions in answers if actions and "download" in actions}
+        return has.union(one for one in objects if not one.nbytes)
 
     def _download(self, session: _BatchSession, of: LfsObject) -> Mapping[str, Any]:
         for _, actions in session.batch(_DOWNLOAD, [of]):
@@ -139,8 +141,8 @@ class LfsServer:
                 return action
         raise self._none(of)
 
-    def _none(self, wanted: LfsObject) -> InputError:
-        return InputError(f"{self._label}: the server has no object {wanted.sha256}")
+    def _none(self, lfs_object: LfsObject) -> InputError:
+        return InputError(f"{self._label}: the server has no object {lfs_object.sha256}")
 
     @contextlib.contextmanager
     def _session(self, operation: str) -> Iterator[_BatchSession]:
@@ -172,22 +174,22 @@ class _BatchSession:
         http.event_hooks = {"request": [lambda request: self._check_scheme(request.url.scheme)]}
 
     def batch(
-        self, operation: str, wanted: Sequence[LfsObject], ref: str | None = None
+        self, operation: str, objects: Sequence[LfsObject], ref: str | None = None
     ) -> Iterator[tuple[LfsObject, Mapping[str, Any] | None]]:
         """Yield the actions for each object; None for an object that the server lacks."""
-        left = dict.fromkeys(wanted)
+        left = dict.fromkeys(objects)
         while left:
-            asked = list(left)[:_AT_ONCE]
+            requested = list(left)[:_AT_ONCE]
             body = {
                 "operation": operation,
                 "transfers": ["basic"],
-                "objects": [{"oid": one.sha256, "size": one.nbytes} for one in asked],
+                "objects": [{"oid": one.sha256, "size": one.nbytes} for one in requested],
                 "hash_algo": "sha256",
                 **({"ref": {"name": ref}} if ref else {}),
             }
-            told = self._post(f"{self._url}/objects/batch", body)
+            answer = self._post(f"{self._url}/objects/batch", body)
             since = time.monotonic()
-            for one, actions in self._parsed(told, asked):
+            for one, actions in self._parsed(answer, requested):
                 del left[one]
                 yield one, actions
                 if time.monotonic() - since > _FRESH:
@@ -213,12 +215,12 @@ class _BatchSession:
             raise RemoteUnavailable(f"{self._label}: {sent.sha256}: arrived with different content")
         self._check(answer.status_code, answer.headers, sent.sha256)
 
-    def pieces(self, action: Mapping[str, Any], wanted: LfsObject) -> Generator[bytes]:
+    def pieces(self, action: Mapping[str, Any], lfs_object: LfsObject) -> Generator[bytes]:
         """Yield an object as it arrives; nothing if it is gone."""
         # The consumer is outside of the client's own `with` block.
-        with failures(f"{self._label}: {wanted.sha256}"), self.answered(action) as answer:
+        with failures(f"{self._label}: {lfs_object.sha256}"), self.answered(action) as answer:
             if answer.status not in GONE:
-                self._check(answer.status, answer.headers, wanted.sha256)
+                self._check(answer.status, answer.headers, lfs_object.sha256)
                 yield from answer.blocks
 
     @contextlib.contextmanager
@@ -253,14 +255,14 @@ class _BatchSession:
         return self._http.post(url, headers=headers, json=body)
 
     def _parsed(
-        self, told: object, asked: Sequence[LfsObject]
+        self, answer: object, requested: Sequence[LfsObject]
     ) -> Iterator[tuple[LfsObject, Mapping[str, Any] | None]]:
-        match told:
+        match answer:
             case {"objects": list() as objects, **more} if more.get("transfer", "basic") == "basic":
                 pass
             case _:
                 raise self._strange()
-        left = {one.sha256: one for one in asked}
+        left = {one.sha256: one for one in requested}
         for one in objects:
             match one:
                 case {"oid": str() as oid, "error": {"code": int() as code}} if oid in left:
@@ -279,12 +281,12 @@ class _BatchSession:
     def _who(self) -> Mapping[str, str]:
         return self._granted().headers or self._login.headers
 
-    def _actions(self, told: object) -> Mapping[str, Any]:
-        if told is None:
+    def _actions(self, actions: object) -> Mapping[str, Any]:
+        if actions is None:
             return {}
-        if not isinstance(told, dict):
+        if not isinstance(actions, dict):
             raise self._strange()
-        for action in told.values():
+        for action in actions.values():
             match action:
                 case {"href": str() as href}:
                     self._check_scheme(urlsplit(href).scheme)
@@ -295,16 +297,16 @@ class _BatchSession:
                 isinstance(text, str) for item in header.items() for text in item
             ):
                 raise self._strange()
-        return told
+        return actions
 
     def _headers(self, action: Mapping[str, Any]) -> dict[str, str]:
-        given = {key.lower(): value for key, value in (action.get("header") or {}).items()}
+        headers = {key.lower(): value for key, value in (action.get("header") or {}).items()}
         # Credentials are sent to the server itself only; signed addresses carry their own.
         ours, theirs = urlsplit(self._url), urlsplit(action["href"])
         is_same = (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
-        if is_same and "authorization" not in given:
-            return {**self._who, **given}
-        return given
+        if is_same and "authorization" not in headers:
+            return {**self._who, **headers}
+        return headers
 
     def _check_scheme(self, scheme: str) -> None:
         # If the connection to the server is encrypted, others have to be, too.

@@ -38,43 +38,43 @@ class LfsObjects:
         borrowed = (folder.parent / "lfs" for folder in Places.of(repo).borrowed)
         self._folders = [folder / _OBJECTS for folder in (own, *borrowed)]
 
-    def held(self, wanted: LfsObject) -> ByteView | None:
+    def held(self, lfs_object: LfsObject) -> ByteView | None:
         """Return the file with the object's name and size; None if there is none.
 
         Its content is unchecked.
         """
-        return self._opened(wanted, read_view)
+        return self._opened(lfs_object, read_view)
 
-    def place(self, wanted: LfsObject) -> Path | None:
+    def place(self, lfs_object: LfsObject) -> Path | None:
         """Return the path of the file that `held` returns; None if there is none."""
-        return self._opened(wanted, lambda _, path: path)
+        return self._opened(lfs_object, lambda _, path: path)
 
-    def _opened(self, wanted: LfsObject, use: Callable[[int, Path], _Used]) -> _Used | None:
+    def _opened(self, lfs_object: LfsObject, use: Callable[[int, Path], _Used]) -> _Used | None:
         """Return what `use` returns for the descriptor and path of the first file that fits."""
         for folder in self._folders:
-            path = _place(folder, wanted)
+            path = _place(folder, lfs_object)
             with suppress(OSError), opened_regular(path) as (descriptor, status):
-                if status.st_size == wanted.nbytes:
+                if status.st_size == lfs_object.nbytes:
                     return use(descriptor, path)
         return None
 
-    def checked(self, wanted: LfsObject) -> tuple[ByteView | None, str]:
+    def checked(self, lfs_object: LfsObject) -> tuple[ByteView | None, str]:
         """Return the object after checking its content; else None, and why."""
-        content = self.held(wanted)
-        why = MISSING if content is None else _why_damaged(content, wanted)
+        content = self.held(lfs_object)
+        why = MISSING if content is None else _why_damaged(content, lfs_object)
         return (None, why) if why is not None else (content, "")
 
     def put(self, content: ByteView) -> LfsObject:
         """Store a content as if git-lfs had added it; raises EnvironmentFailure."""
-        made = LfsObject(hashed(sha256(), pieces(content)).hexdigest(), len(content))
-        if self.checked(made)[0] is None:
-            path = _place(self._folders[0], made)
+        lfs_object = LfsObject(hashed(sha256(), pieces(content)).hexdigest(), len(content))
+        if self.checked(lfs_object)[0] is None:
+            path = _place(self._folders[0], lfs_object)
             with failures(path, missing=EnvironmentFailure):
                 path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, lambda descriptor: write_all(descriptor, pieces(content)))
-        return made
+        return lfs_object
 
-    def fetch(self, wanted: Sequence[LfsObject]) -> str | None:
+    def fetch(self, objects: Sequence[LfsObject]) -> str | None:
         """Fetch objects from the remote's git-lfs server, as far as it has them, in one operation.
 
         Returns why one of them could not be fetched, if that is known.
@@ -82,7 +82,7 @@ class LfsObjects:
         names = self._repo.git("remote").decode("utf-8", "surrogateescape").splitlines()
         chosen = self._repo.config.get(_REMOTE_KEY) or _ORIGIN
         remote = chosen if chosen in names else names[0] if len(names) == 1 else None
-        if remote is None or not wanted:
+        if remote is None or not objects:
             return None
         try:
             # Imported here: most users of this module need no HTTP.
@@ -94,7 +94,7 @@ class LfsObjects:
             return None
         why = None
         try:
-            with closing(server.contents(wanted)) as coming:
+            with closing(server.contents(objects)) as coming:
                 for one, content in coming:
                     try:
                         arrived = received(remote, one.sha256, content, one.nbytes)
@@ -111,11 +111,11 @@ class LfsObjects:
         return why
 
 
-def _why_damaged(content: ByteView, wanted: LfsObject) -> str | None:
+def _why_damaged(content: ByteView, lfs_object: LfsObject) -> str | None:
     """Return why a content is not the object; None if it is."""
-    is_it = hashed(sha256(), pieces(content)).hexdigest() == wanted.sha256
+    is_it = hashed(sha256(), pieces(content)).hexdigest() == lfs_object.sha256
     return None if is_it else DAMAGED
 
 
-def _place(folder: Path, wanted: LfsObject) -> Path:
-    return folder / wanted.sha256[:2] / wanted.sha256[2:4] / wanted.sha256
+def _place(folder: Path, lfs_object: LfsObject) -> Path:
+    return folder / lfs_object.sha256[:2] / lfs_object.sha256[2:4] / lfs_object.sha256

@@ -72,19 +72,19 @@ def read_pointer(content: ByteView | bytes) -> Pointer | None:
         bytes(content).decode("utf-8")
     except UnicodeDecodeError:
         return None
-    said: dict[bytes, list[bytes]] = {}
+    fields: dict[bytes, list[bytes]] = {}
     for line in filter(None, (line.removesuffix(b"\r") for line in lines)):
         match = _LINE.fullmatch(line)
         if match is None:
             return None
-        said.setdefault(match["key"], []).append(match["value"])
-    oids, sizes = said.get(b"oid", ()), said.get(b"size", ())
+        fields.setdefault(match["key"], []).append(match["value"])
+    oids, sizes = fields.get(b"oid", ()), fields.get(b"size", ())
     if len(oids) != 1 or len(sizes) != 1:
         return None
     oid, size = _OID.fullmatch(oids[0]), _SIZE.fullmatch(sizes[0])
     if oid is None or size is None:
         return None
-    is_extended = any(key.startswith(_EXTENSION) for key in said)
+    is_extended = any(key.startswith(_EXTENSION) for key in fields)
     return Pointer(LfsObject(oid["sha256"].decode(), int(size[0])), is_extended)
 
 
@@ -121,8 +121,8 @@ def pointed_of(repo: Repository, sizes: Mapping[str, int]) -> dict[str, LfsObjec
     pointers.
     """
     small = [oid for oid, size in sizes.items() if 0 < size <= MOST_POINTER]
-    found = pointed(repo, small) if small else {}
-    return {oid: to for oid, to in found.items() if to is not None}
+    objects = pointed(repo, small) if small else {}
+    return {oid: to for oid, to in objects.items() if to is not None}
 
 
 def pointers(repo: Repository, oids: Iterable[str]) -> dict[str, Pointer | None]:

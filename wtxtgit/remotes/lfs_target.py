@@ -45,10 +45,10 @@ class LFS(BranchFolder):
     def has(self, name: str, sha256: str) -> bool:
         """Tell whether there is a pointer to that content, and the server states that it has it."""
         entry = self._entry(check_name(name))
-        found = pointed(self._repo, [entry.oid])[entry.oid] if entry is not None else None
-        if found is None:
+        lfs_object = pointed(self._repo, [entry.oid])[entry.oid] if entry is not None else None
+        if lfs_object is None:
             return super().has(name, sha256)
-        return found.sha256 == sha256 and bool(self._server.held([found]))
+        return lfs_object.sha256 == sha256 and bool(self._server.held([lfs_object]))
 
     def _blob(self, file: Outgoing) -> str:
         if not len(file.content):
@@ -60,16 +60,18 @@ class LFS(BranchFolder):
         self._server.upload(files, self._ref)
 
     def _content(self, entry: TreeEntry) -> ByteView:
-        found = pointed(self._repo, [entry.oid])[entry.oid]
-        if found is None:
+        lfs_object = pointed(self._repo, [entry.oid])[entry.oid]
+        if lfs_object is None:
             return super()._content(entry)
-        return check_fetched(self.label, found.sha256, self._server.fetch(found), found.sha256)
+        return check_fetched(
+            self.label, lfs_object.sha256, self._server.fetch(lfs_object), lfs_object.sha256
+        )
 
-    def _listed(self, found: Mapping[str, TreeEntry]) -> list[StoredFile]:
-        known_to = pointed(self._repo, {entry.oid for entry in found.values()})
-        plain = {name: entry for name, entry in found.items() if known_to[entry.oid] is None}
+    def _listed(self, entries: Mapping[str, TreeEntry]) -> list[StoredFile]:
+        known_to = pointed(self._repo, {entry.oid for entry in entries.values()})
+        plain = {name: entry for name, entry in entries.items() if known_to[entry.oid] is None}
         known = {stored.name: stored for stored in super()._listed(plain)}
-        for name, entry in found.items():
-            if (there := known_to[entry.oid]) is not None:
-                known[name] = StoredFile(name, there.nbytes, there.sha256)
-        return [known[name] for name in found]
+        for name, entry in entries.items():
+            if (lfs_object := known_to[entry.oid]) is not None:
+                known[name] = StoredFile(name, lfs_object.nbytes, lfs_object.sha256)
+        return [known[name] for name in entries]

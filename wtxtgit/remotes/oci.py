@@ -60,24 +60,24 @@ class Layer(NamedTuple):
 
 def parse_reference(reference: str) -> Reference:
     """Parse `HOST/NAME[:TAG]`; raises UsageError."""
-    found = _REFERENCE.fullmatch(reference)
-    if found is None:
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
         raise UsageError(f'"{shown(reference)}" is not a HOST/NAME or HOST/NAME:TAG')
-    return Reference(found["host"], found["name"], found["tag"])
+    return Reference(match["host"], match["name"], match["tag"])
 
 
 @contextlib.contextmanager
 def opened(label: str, where: Reference) -> Iterator[OciRepository]:
     """Open the repository for one operation; errors of oras and requests become errors of ours."""
-    made = None
+    repository = None
     try:
         with _failures(label):
-            made = OciRepository(label, where)
-            made.enter()
-            yield made
+            repository = OciRepository(label, where)
+            repository.enter()
+            yield repository
     finally:
-        if made is not None:
-            made.close()
+        if repository is not None:
+            repository.close()
 
 
 @contextlib.contextmanager
@@ -137,9 +137,9 @@ class OciRepository:
         if answer.status_code == 404:
             return None
         with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(answer.content)
-            if isinstance(found, dict):
-                return found
+            manifest = json.loads(answer.content)
+            if isinstance(manifest, dict):
+                return manifest
         raise InputError(f"{self.label}: {tag}: the registry's answer is not a manifest")
 
     def tag(self, tag: str, manifest: Mapping[str, Any]) -> None:
@@ -183,8 +183,8 @@ class OciRepository:
         blob.
         """
         answer = self._ask("HEAD", f"blobs/sha256:{sha256}", ok=(200, 404))
-        told = answer.headers.get("content-length", "")
-        size = int(told) if re.fullmatch("[0-9]{1,18}", told) else -1
+        length = answer.headers.get("content-length", "")
+        size = int(length) if re.fullmatch("[0-9]{1,18}", length) else -1
         return size if answer.status_code == 200 else None
 
     def blob(self, sha256: str) -> Iterator[bytes]:
@@ -199,9 +199,9 @@ class OciRepository:
         return self._came(answer, sha256)
 
     @contextlib.contextmanager
-    def part(self, sha256: str, asked: str) -> Iterator[HttpAnswer]:
+    def part(self, sha256: str, byte_range: str) -> Iterator[HttpAnswer]:
         """Request a part of a blob: see `http.ranges`."""
-        answer = self._asked_blob(sha256, {"Range": asked})
+        answer = self._asked_blob(sha256, {"Range": byte_range})
         with contextlib.closing(answer):
             yield HttpAnswer(answer.status_code, answer.headers, self._came(answer, sha256))
 
@@ -254,14 +254,14 @@ class OciRepository:
         return answer
 
     def _opened(self, how: str) -> Any:
-        made = _client_class()(
+        client = _client_class()(
             hostname=self._host, insecure=self._prefix == "http", auth_backend=how
         )
-        made.label = self.label
+        client.label = self.label
         for prefix in ("https://", "http://"):
             is_allowed = prefix.startswith(f"{self._prefix}:") or self._prefix == "http"
-            made.session.mount(prefix, _adapter_class()(self.label, is_allowed=is_allowed))
-        return made
+            client.session.mount(prefix, _adapter_class()(self.label, is_allowed=is_allowed))
+        return client
 
 
 @cache
@@ -371,18 +371,18 @@ def layers_of(manifest: Mapping[str, Any], kind: str) -> list[Layer]:
     """Return the layers of an artifact of this kind; raises InputError for other artifacts."""
     match manifest:
         case {"config": {"mediaType": media}, "layers": list() as layers} if media == kind:
-            found = [_layer(layer) for layer in layers]
-            if all(found):
-                return [layer for layer in found if layer is not None]
+            parsed = [_layer(layer) for layer in layers]
+            if all(parsed):
+                return [layer for layer in parsed if layer is not None]
     raise InputError("the artifact was not made by wtxtgit")
 
 
-def _layer(told: object) -> Layer | None:
-    match told:
+def _layer(value: object) -> Layer | None:
+    match value:
         case {"mediaType": str() as media, "digest": str() as digest, "size": int() as size}:
-            found = _DIGEST.fullmatch(digest)
-            if found and size >= 0:
-                return Layer(media, found[1], size)
+            match = _DIGEST.fullmatch(digest)
+            if match and size >= 0:
+                return Layer(media, match[1], size)
     return None
 
 

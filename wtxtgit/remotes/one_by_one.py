@@ -81,10 +81,10 @@ class Session(ABC):
         return False
 
 
-def is_same(told: str | None, sha256: str, read: Callable[[], ByteView]) -> bool:
+def is_same(stated: str | None, sha256: str, read: Callable[[], ByteView]) -> bool:
     """Tell whether a content has this SHA-256, reading it if the place did not state its digest."""
-    found = told or hashed(hashlib.sha256(), pieces(read())).hexdigest()
-    return found == sha256
+    actual = stated or hashed(hashlib.sha256(), pieces(read())).hexdigest()
+    return actual == sha256
 
 
 class OneByOne(ABC):
@@ -116,10 +116,10 @@ class OneByOne(ABC):
             self._check(file.name)
         with self._session() as session:
             session.prepare()
-            wanted = [file for file in files if not session.holds(file, replace=replace)]
-            new = [f.name for f in wanted if session.write(f, about or {}, replace=replace)]
+            missing = [file for file in files if not session.holds(file, replace=replace)]
+            new = [f.name for f in missing if session.write(f, about or {}, replace=replace)]
             # Also for existing files: a killed process may not have done this.
-            session.settle(files, about or {}, is_new=bool(wanted))
+            session.settle(files, about or {}, is_new=bool(missing))
         return new
 
     def get(self, name: str, sha256: str | None = None) -> ByteView:

@@ -47,13 +47,13 @@ class Registry(OneByOne):
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[Session]:
-        with opened(self.label, self._where) as there:
-            yield _RegistrySession(there, self._tag)
+        with opened(self.label, self._where) as repository:
+            yield _RegistrySession(repository, self._tag)
 
 
 class _RegistrySession(Session):
-    def __init__(self, there: OciRepository, tag: str) -> None:
-        self.label, self._there, self._tag = there.label, there, tag
+    def __init__(self, repository: OciRepository, tag: str) -> None:
+        self.label, self._there, self._tag = repository.label, repository, tag
 
     def prepare(self) -> None:
         self._there.upload_config()

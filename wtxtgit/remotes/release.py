@@ -129,16 +129,16 @@ class _ReleaseSession(Session):
 
     def create(self) -> _ReleasePlace:
         # Visitors of the repository don't look for snapshots.
-        wanted = {"tag_name": self._tag, "name": self._tag, "make_latest": "false"}
-        answer = self._ask("POST", "releases", (_CREATED, _UNPROCESSABLE), json=wanted)
+        request = {"tag_name": self._tag, "name": self._tag, "make_latest": "false"}
+        answer = self._ask("POST", "releases", (_CREATED, _UNPROCESSABLE), json=request)
         if answer.status_code == _CREATED:
             return self._release(answer)
-        found = self.release()
+        existing = self.release()
         # Another writer was faster, or it is impossible: a tag that rules forbid, an empty
         # repository.
-        if found is None:
+        if existing is None:
             raise failure(self.label, "a new release", answer.status_code, answer.headers)
-        return found
+        return existing
 
     def prepare(self) -> None:
         self._place = self.release() or self.create()
@@ -238,14 +238,14 @@ class _ReleaseSession(Session):
         """Return the asset that has a name already: another writer was faster, or is uploading
         it.
         """
-        there = self.assets(release).get(name)
-        if there is None:
+        asset = self.assets(release).get(name)
+        if asset is None:
             raise failure(self.label, name, answer.status_code, answer.headers)
-        if not there.is_whole:
+        if not asset.is_whole:
             raise RemoteUnavailable(f"{self.label}: {name}: somebody else is uploading it")
-        if not self._is(there, file):
+        if not self._is(asset, file):
             raise taken(self.label, file.name)
-        return there
+        return asset
 
     def _delete(self, asset: _Asset) -> None:
         self._ask("DELETE", f"releases/assets/{asset.id}", (204, _NOT_FOUND))
@@ -276,8 +276,8 @@ class _ReleaseSession(Session):
                     return _ReleasePlace(number, place)
         raise self._strange()
 
-    def _asset(self, told: object) -> _Asset:
-        match told:
+    def _asset(self, value: object) -> _Asset:
+        match value:
             case {"id": int() as number, "name": str() as name, "size": int() as size, **more}:
                 digest = more.get("digest")
                 is_known = isinstance(digest, str) and re.fullmatch("sha256:[0-9a-f]{64}", digest)

@@ -78,13 +78,13 @@ class BranchLedgers:
 
     def _next(self, path: str, seal: FileSeal) -> bytes | None:
         """Return the ledger of a path with one more record; None if none can follow."""
-        told = self.read(path + LEDGER)
+        old = self.read(path + LEDGER)
         # Files that others keep there without a ledger are not ours to replace.
-        if told is None and (self.has(path) or self.has(path + LEDGER)):
+        if old is None and (self.has(path) or self.has(path + LEDGER)):
             return None
         ledger = None
-        if told is not None:
-            report = self.known[path] = text.read(told, self.known.get(path))
+        if old is not None:
+            report = self.known[path] = text.read(old, self.known.get(path))
             ledger = report.ledger
             if ledger is None or report.problems or ledger.place != path.encode("ascii"):
                 return None
@@ -95,7 +95,7 @@ class BranchLedgers:
             record = self._record(head, ledger, seal.sha256_all, seal.meta)
         except TextError:
             return None  # its gen does not grow, or its ts goes back
-        content = (told or text.format_head(head)) + text.format_record(record)
+        content = (old or text.format_head(head)) + text.format_record(record)
         return content if len(content) <= text.MAX_SIZE else None
 
     def _record(
@@ -130,8 +130,8 @@ class BranchLedgers:
                 f"{self.label}: {whose}, but the branch accepts only what its signers in "
                 f"{SIGNERS} sign"
             )
-        told = self.read(SIGNERS_SEAL)
-        ledger = None if told is None else text.read(told).ledger
+        seal = self.read(SIGNERS_SEAL)
+        ledger = None if seal is None else text.read(seal).ledger
         return NO_REPO if ledger is None else ledger.records[0].merkle_this
 
     def _new_signers(self, ts: str) -> bytes:

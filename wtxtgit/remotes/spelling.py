@@ -34,22 +34,22 @@ def parse_target(spelled: str, repository: Path | None = None) -> Target:
 def _git(rest: str, repository: Path | None) -> Target:
     from wtxtgit.remotes.git_target import Git
 
-    found = _parts(_BRANCH, rest, "git:REMOTE#BRANCH or git:REMOTE#BRANCH:FOLDER")
-    return Git(found["remote"], found["branch"], found["path"] or "", repository=repository)
+    parts = _parts(_BRANCH, rest, "git:REMOTE#BRANCH or git:REMOTE#BRANCH:FOLDER")
+    return Git(parts["remote"], parts["branch"], parts["path"] or "", repository=repository)
 
 
 def _lfs(rest: str, repository: Path | None) -> Target:
     from wtxtgit.remotes.lfs_target import LFS
 
-    found = _parts(_BRANCH, rest, "lfs:REMOTE#BRANCH or lfs:REMOTE#BRANCH:FOLDER")
-    return LFS(found["remote"], found["branch"], found["path"] or "", repository=repository)
+    parts = _parts(_BRANCH, rest, "lfs:REMOTE#BRANCH or lfs:REMOTE#BRANCH:FOLDER")
+    return LFS(parts["remote"], parts["branch"], parts["path"] or "", repository=repository)
 
 
 def _release(rest: str, _: Path | None) -> Target:
     from wtxtgit.remotes.release import Release
 
-    found = _parts(_RELEASE, rest, "release:OWNER/NAME@TAG")
-    return Release(found["repo"], found["tag"])
+    parts = _parts(_RELEASE, rest, "release:OWNER/NAME@TAG")
+    return Release(parts["repo"], parts["tag"])
 
 
 def _registry(rest: str, _: Path | None) -> Target:
@@ -66,10 +66,10 @@ _KINDS: Mapping[str, Callable[[str, Path | None], Target]] = {
 }
 
 
-def _parts(pattern: re.Pattern[str], rest: str, wanted: str) -> Mapping[str, str]:
-    found = pattern.fullmatch(rest)
-    if found is None:
+def _parts(pattern: re.Pattern[str], rest: str, form: str) -> Mapping[str, str]:
+    match = pattern.fullmatch(rest)
+    if match is None:
         # It may contain a password.
-        told = shown_url(rest) if is_url(rest) else shown(rest)
-        raise UsageError(f'"{told}" is not a target; write {wanted}')
-    return found.groupdict()
+        spelled = shown_url(rest) if is_url(rest) else shown(rest)
+        raise UsageError(f'"{spelled}" is not a target; write {form}')
+    return match.groupdict()

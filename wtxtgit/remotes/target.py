@@ -203,16 +203,16 @@ def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
 
 
 def _checked(file: Outgoing) -> Iterator[memoryview]:
-    hasher, held = hashlib.sha256(), memoryview(b"")
+    hasher, last = hashlib.sha256(), memoryview(b"")
     for piece in pieces(file.content):
         hasher.update(piece)
-        if held.nbytes:
-            yield held
-        held = piece
+        if last.nbytes:
+            yield last
+        last = piece
     if hasher.hexdigest() != file.sha256:
         raise InputError(f"{file.name}: its content does not match the given SHA-256")
-    if held.nbytes:
-        yield held
+    if last.nbytes:
+        yield last
 
 
 def check_content(file: Outgoing) -> None:
@@ -223,8 +223,8 @@ def check_content(file: Outgoing) -> None:
 
 def check_fetched(label: str, name: str, content: ByteView, *expected: str | None) -> ByteView:
     """Return the content if it matches every SHA-256 known for it; raises InputError."""
-    wanted = {sha256 for sha256 in expected if sha256 is not None}
-    if wanted and wanted != {hashed(hashlib.sha256(), pieces(content)).hexdigest()}:
+    digests = {sha256 for sha256 in expected if sha256 is not None}
+    if digests and digests != {hashed(hashlib.sha256(), pieces(content)).hexdigest()}:
         raise InputError(f"{label}: {name}: the received content does not match its SHA-256")
     return content
 

@@ -100,12 +100,14 @@ def write_objects(
             trees[f"{pack.name}.index"] = {INDEX: add(pack.end), PARTS: add(listed)}
         writer.finish()
     if trees:
-        asked = "\n".join(
+        lines = "\n".join(
             "".join(f"{_FILE} blob {oid}\t{name}\n" for name, oid in tree.items())
             for tree in trees.values()
         )
-        made = repo.git("mktree", "--batch", stdin=asked.encode("ascii"), env=env).decode().split()
-        written |= dict(zip(trees, made, strict=True))
+        oids_of_trees = (
+            repo.git("mktree", "--batch", stdin=lines.encode("ascii"), env=env).decode().split()
+        )
+        written |= dict(zip(trees, oids_of_trees, strict=True))
     return written
 
 
@@ -123,16 +125,18 @@ class ArrivedObjects:
 
     def trees(self, oids: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """Return the blobs in those of the objects that are trees, by name."""
-        wanted = list(dict.fromkeys(oids))
-        asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
-        told = self._repo.git("cat-file", "--batch-check", stdin=asked, env=self.env).splitlines()
-        found: dict[str, Mapping[str, str]] = {}
-        for oid, line in zip(wanted, told, strict=True):
+        unique = list(dict.fromkeys(oids))
+        names = "".join(f"{oid}\n" for oid in unique).encode("ascii")
+        answers = self._repo.git(
+            "cat-file", "--batch-check", stdin=names, env=self.env
+        ).splitlines()
+        trees: dict[str, Mapping[str, str]] = {}
+        for oid, line in zip(unique, answers, strict=True):
             words = line.split()
             if words[1:2] == [b"tree"] and int(words[2]) <= _MOST_TREE:
                 listed = self._repo.git("ls-tree", "-z", oid, env=self.env)
-                found[oid] = dict(_entries(listed))
-        return found
+                trees[oid] = dict(_entries(listed))
+        return trees
 
     def content(self, oids: Iterable[str], most: int) -> Iterator[bytes]:
         """Yield the bytes of blobs, one after the other, in pieces, as far as they have arrived.

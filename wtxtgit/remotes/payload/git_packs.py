@@ -94,10 +94,10 @@ class GitPacks:
             # The lists come with the ends.
             for _ in self.ends(unknown):
                 pass
-        found = {name: parts for name in cut if (parts := self._parts(name, sizes[name]))}
-        if found and self._gives_ids is None:
-            self._gives_ids = self._test_ids(next(iter(found)))
-        return {name: parts.grain for name, parts in found.items()} if self._gives_ids else {}
+        parts_of = {name: parts for name in cut if (parts := self._parts(name, sizes[name]))}
+        if parts_of and self._gives_ids is None:
+            self._gives_ids = self._test_ids(next(iter(parts_of)))
+        return {name: parts.grain for name, parts in parts_of.items()} if self._gives_ids else {}
 
     def _parts(self, name: str, size: int) -> PackParts | None:
         return PackParts.parse(self._lists.get(name, b""), size)
@@ -120,9 +120,9 @@ class GitPacks:
         return None if parts is None else self._ranges(name, parts, spans)
 
     def _ranges(self, name: str, parts: PackParts, spans: Sequence[Span]) -> Iterator[Buffer]:
-        wanted = [oid for span in spans for oid in parts.between(*span)[0]]
+        needed = [oid for span in spans for oid in parts.between(*span)[0]]
         with self._arrived() as arrived:
-            if lacking := arrived.lacking(wanted):
+            if lacking := arrived.lacking(needed):
                 self._there.fetch(lacking, arrived.env, only_blobs=True)
             try:
                 for start, stop in spans:
@@ -132,7 +132,7 @@ class GitPacks:
                         raise InputError(f"{self.label}: {name}.pack: ends early")
                     yield memoryview(content)[skipped : skipped + stop - start]
             finally:
-                arrived.drop(wanted)
+                arrived.drop(needed)
 
     def gives_parts(self, pack: str | None = None, size: int = 0) -> bool | None:
         """See `PackPlace`: since 2018 git's servers do, and each test is a fetch."""
@@ -166,8 +166,8 @@ class GitPacks:
             env = self._using(folder)
             oids = write_objects(self._repo, folder, env, files, cut)
             refspecs = (f"{oid}:{self._place}{name}" for name, oid in oids.items())
-            asked = run.batches(refspec.encode("ascii") for refspec in refspecs)
-            failures = [words for batch in asked if (words := self._pushed(*batch, env=env))]
+            batches = run.batches(refspec.encode("ascii") for refspec in refspecs)
+            failures = [words for batch in batches if (words := self._pushed(*batch, env=env))]
         if failures:
             # Another process that pushed the same pack may have been faster.
             self.packs()
@@ -182,17 +182,17 @@ class GitPacks:
         return in_part(self._refs)
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        there = {file.partition(".")[0] for file in self._refs}
+        present = {file.partition(".")[0] for file in self._refs}
         # A blob has no date, and neither has a ref.
-        return {name: None for name in names if name in there}
+        return {name: None for name in names if name in present}
 
     def remove(self, names: Sequence[str]) -> str | None:
-        wanted = {f"{name}.{kind}" for name in names for kind in ("index", "pack")}
+        files = {f"{name}.{kind}" for name in names for kind in ("index", "pack")}
         for attempt in range(2):
             # Git removes none of the refs if one of them does not exist.
             self.packs()
-            there = sorted(wanted & self._refs.keys())
-            refs = [f":{self._place}{file}".encode("ascii") for file in there]
+            present = sorted(files & self._refs.keys())
+            refs = [f":{self._place}{file}".encode("ascii") for file in present]
             failures = [words for batch in run.batches(refs) if (words := self._pushed(*batch))]
             if not failures:
                 break
@@ -202,8 +202,8 @@ class GitPacks:
 
     def _pushed(self, *refspecs: str | bytes, env: run.Environment = PLAIN) -> str | None:
         """Push refs of packs; returns git's message if that fails, else None."""
-        asked = (*_AS_IT_IS, *PUSH, "--no-signed", "--end-of-options", self._remote)
-        done = transfer(self._repo, *asked, *refspecs, env=env)
+        arguments = (*_AS_IT_IS, *PUSH, "--no-signed", "--end-of-options", self._remote)
+        done = transfer(self._repo, *arguments, *refspecs, env=env)
         return words_of(done.stdout + b"\n" + done.stderr) if done.code else None
 
     def settle(self) -> None:
@@ -212,12 +212,12 @@ class GitPacks:
     def _using(self, folder: Path) -> run.Environment:
         """Return an environment in which git writes objects to a folder beside the repository's."""
         named = folder / "info/alternates"
-        wanted = os.fsencode(self._repo.git_path("objects").absolute()) + b"\n"
+        line = os.fsencode(self._repo.git_path("objects").absolute()) + b"\n"
         with failures(folder, missing=EnvironmentFailure):
             named.parent.mkdir(parents=True, exist_ok=True)
             # Other processes may be reading it.
-            if not named.exists() or named.read_bytes() != wanted:
-                replace_file(named, lambda fd: write_all(fd, (wanted,)))
+            if not named.exists() or named.read_bytes() != line:
+                replace_file(named, lambda fd: write_all(fd, (line,)))
         return {**PLAIN, "GIT_OBJECT_DIRECTORY": os.fspath(folder)}
 
     @contextmanager
@@ -259,14 +259,14 @@ class GitPacks:
         trees = arrived.trees(oids.values())
         # Of a tree that a killed process left, blobs may be missing.
         left = {
-            oid: some
+            oid: missing
             for oid, tree in trees.items()
-            if oid not in lacking and (some := arrived.lacking(tree.values()))
+            if oid not in lacking and (missing := arrived.lacking(tree.values()))
         }
         if left:
             try:
-                wanted = [oid for some in left.values() for oid in some]
-                self._there.fetch(wanted, arrived.env, only_blobs=True)
+                blobs = [oid for missing in left.values() for oid in missing]
+                self._there.fetch(blobs, arrived.env, only_blobs=True)
             except EnvironmentFailure:
                 # Not every server gives objects by their ids.
                 self._fetch_refs(arrived, [file for file in files if oids[file] in left])
@@ -275,13 +275,13 @@ class GitPacks:
             tree = trees.get(oids[file])
             try:
                 if tree is None:
-                    wanted = [oids[file]]
+                    blobs = [oids[file]]
                 elif file.endswith(".pack"):
-                    wanted = [oid for _, oid in sorted(tree.items())]
+                    blobs = [oid for _, oid in sorted(tree.items())]
                 else:
-                    wanted = [tree[INDEX]] if INDEX in tree else []
+                    blobs = [tree[INDEX]] if INDEX in tree else []
                     self._keep_list(file, arrived, tree.get(PARTS))
-                yield from arrived.content(wanted, most)
+                yield from arrived.content(blobs, most)
             finally:
                 # In any case: what is damaged is then fetched again next time. The tree goes last:
                 # if this process is killed here, the next one fetches by it only what is gone.
@@ -320,12 +320,12 @@ def _sweep(folder: Path) -> None:
 
 def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
     batch: list[str] = []
-    held = 0
+    total = 0
     for name, size in sizes.items():
-        if batch and held + size > _AT_ONCE:
+        if batch and total + size > _AT_ONCE:
             yield batch
-            batch, held = [], 0
+            batch, total = [], 0
         batch.append(name)
-        held += size
+        total += size
     if batch:
         yield batch

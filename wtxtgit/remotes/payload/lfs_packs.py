@@ -36,9 +36,9 @@ class LfsPacks(GitPacks):
         self._gives_parts: bool | None = None
 
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
-        wanted = [LfsObject(name, size) for name, size in sizes.items()]
-        for found, pieces in self._server.contents(wanted):
-            yield found.sha256, pieces
+        objects = [LfsObject(name, size) for name, size in sizes.items()]
+        for one, pieces in self._server.contents(objects):
+            yield one.sha256, pieces
 
     def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         return divisible_anywhere(self, sizes)
@@ -76,6 +76,6 @@ class LfsPacks(GitPacks):
         return "the git-lfs server keeps the objects: it can't be asked to delete any"
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
-        wanted = [LfsObject(name, size) for name, size in sizes.items()]
-        held = self._server.held(wanted) if wanted else set()
-        return [one.sha256 for one in wanted if one not in held]
+        objects = [LfsObject(name, size) for name, size in sizes.items()]
+        present = self._server.held(objects) if objects else set()
+        return [one.sha256 for one in objects if one not in present]

@@ -63,7 +63,7 @@ def since(repo: Repository, time: float) -> FoundTexts:
     # `--since` stops at the first old commit, but dates need not be in order.
     dated = repo.git("rev-list", "--all", "--timestamp", env=run.TRUE_OBJECTS).decode("ascii")
     rows = (line.split() for line in dated.splitlines())
-    commits = [oid for made, oid in rows if int(made) >= time]
+    commits = [oid for time_of_commit, oid in rows if int(time_of_commit) >= time]
     return _listed(repo, commits, "--no-walk=unsorted") if commits else FoundTexts([], True)
 
 
@@ -72,8 +72,8 @@ def unpushed(repo: Repository) -> FoundTexts:
 
     A remote may have their payload, but nothing there leads to it.
     """
-    asked = ("--branches", "--tags", "--not", "--remotes")
-    return _listed(repo, _heads(repo), *asked)
+    arguments = ("--branches", "--tags", "--not", "--remotes")
+    return _listed(repo, _heads(repo), *arguments)
 
 
 def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundTexts:
@@ -81,8 +81,8 @@ def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundText
         "rev-list", "--objects", "--missing=print", "--stdin", *arguments,
         stdin="".join(f"{oid}\n" for oid in tips).encode("ascii"), env=run.TRUE_OBJECTS,
     ).splitlines()  # fmt: skip
-    found = [match for line in answers if (match := _OBJECT.fullmatch(line))]
-    texts = list(of_blobs(repo, {match[1].decode("ascii"): match[2] for match in found}))
+    matches = [match for line in answers if (match := _OBJECT.fullmatch(line))]
+    texts = list(of_blobs(repo, {match[1].decode("ascii"): match[2] for match in matches}))
     # gitrepository-layout(5): grafts hide parents.
     is_cut = repo.is_shallow or (repo.common_dir / "info/grafts").exists()
     is_whole = not (is_cut or any(line.startswith(b"?") for line in answers))
@@ -99,8 +99,8 @@ def _stashed(repo: Repository) -> list[str]:
     """Return the commits of stashes, with those of their indexes and untracked files."""
     if not repo.git("for-each-ref", "--count=1", "refs/stash"):
         return []
-    asked = ("log", "--walk-reflogs", "--format=%H %P", "refs/stash", "--")
-    return repo.git(*asked, env=run.TRUE_OBJECTS).decode("ascii").split()
+    arguments = ("log", "--walk-reflogs", "--format=%H %P", "refs/stash", "--")
+    return repo.git(*arguments, env=run.TRUE_OBJECTS).decode("ascii").split()
 
 
 def _busy_with(repo: Repository) -> list[str]:
@@ -124,8 +124,8 @@ def _words(path: Path) -> list[str]:
 
 def there(repo: Repository, names: Sequence[str]) -> list[str]:
     """Return the ids of the objects that names stand for, without those that do not exist."""
-    asked = "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
-    told = repo.git(
-        "cat-file", "--batch-check=%(objectname)", stdin=asked, env=run.TRUE_OBJECTS
+    queries = "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
+    answers = repo.git(
+        "cat-file", "--batch-check=%(objectname)", stdin=queries, env=run.TRUE_OBJECTS
     ).decode("utf-8", "replace")
-    return [line for line in told.splitlines() if _OID.fullmatch(line)]
+    return [line for line in answers.splitlines() if _OID.fullmatch(line)]

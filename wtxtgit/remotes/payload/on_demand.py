@@ -52,14 +52,14 @@ class FetchedPayload:
             return repo.payload
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
-        asked = set(names)
-        found = self._store.has(asked)
+        wanted = set(names)
+        present = self._store.has(wanted)
         # Another process, such as a merge driver during a rebase, may have added to the store.
-        if len(found) < len(asked):
+        if len(present) < len(wanted):
             # Another thread may have fetched it.
             self._store.refresh()
-            found = self._store.has(asked)
-        return found
+            present = self._store.has(wanted)
+        return present
 
     def read(self, name: bytes) -> ByteView:
         return self._store.read(name)
@@ -75,8 +75,8 @@ class FetchedPayload:
         missing = 0
         with ExitStack() as until:
             for group in in_groups(names):
-                asked = set(group) - self._missing
-                lacking = asked - self.has(asked)
+                new = set(group) - self._missing
+                lacking = new - self.has(new)
                 if not lacking:
                     continue
                 from wtxtgit.remotes.payload.store_url import trusted

@@ -50,26 +50,26 @@ def parts_of(
     ordered = sorted(entries, key=lambda entry: entry.place)
     # With a grain a gap saves no request.
     joined = _joined_gaps(ordered) if grain == 1 else frozenset()
-    held: list[ChunkEntry] = []
+    batch: list[ChunkEntry] = []
     nbytes = end = 0
     for entry in ordered:
         is_apart = entry.place // grain * grain >= end
-        if held and nbytes + entry.length > most and is_apart:
-            yield PackPart(pack, tuple(held), tuple(_spans(held, joined, grain, size)))
-            held, nbytes = [], 0
-        held.append(entry)
+        if batch and nbytes + entry.length > most and is_apart:
+            yield PackPart(pack, tuple(batch), tuple(_spans(batch, joined, grain, size)))
+            batch, nbytes = [], 0
+        batch.append(entry)
         nbytes += entry.length
         end = entry.place + entry.length
-    if held:
-        yield PackPart(pack, tuple(held), tuple(_spans(held, joined, grain, size)))
+    if batch:
+        yield PackPart(pack, tuple(batch), tuple(_spans(batch, joined, grain, size)))
 
 
-def store_part(folder: PackFolder, part: PackPart, given: Iterable[Buffer]) -> str:
-    """Make a pack of a part, of whose spans `given` yields the bytes; returns its name.
+def store_part(folder: PackFolder, part: PackPart, contents: Iterable[Buffer]) -> str:
+    """Make a pack of a part, of whose spans `contents` yields the bytes; returns its name.
 
     Raises InputError if they end early, and EnvironmentFailure if it can't be written.
     """
-    pieces = _InSpans(part.spans, given)
+    pieces = _InSpans(part.spans, contents)
     new = NewPack(folder)
     try:
         for entry in part.entries:
@@ -118,8 +118,8 @@ def _spans(
 class _InSpans:
     """The bytes of spans, read in order of position."""
 
-    def __init__(self, spans: Iterable[Span], given: Iterable[Buffer]) -> None:
-        self._given = zip(spans, given, strict=False)
+    def __init__(self, spans: Iterable[Span], contents: Iterable[Buffer]) -> None:
+        self._given = zip(spans, contents, strict=False)
         self._at = 0
         self._piece = memoryview(b"")
 
@@ -136,9 +136,9 @@ class _InSpans:
 
     def _next(self) -> None:
         try:
-            (self._at, stop), given = next(self._given)
+            (self._at, stop), content = next(self._given)
         except StopIteration:
             raise InputError("ends early") from None
-        self._piece = memoryview(given).cast("B")
+        self._piece = memoryview(content).cast("B")
         if self._piece.nbytes != stop - self._at:
             raise InputError("ends early")

@@ -142,11 +142,11 @@ def in_part(files: Iterable[str]) -> Sequence[str]:
 
 
 def _kinds(files: Iterable[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    kinds_of: dict[str, set[str]] = {}
     for file in files:
         if match := _FILE.fullmatch(file):
-            found.setdefault(match[1], set()).add(match[2])
-    return found
+            kinds_of.setdefault(match[1], set()).add(match[2])
+    return kinds_of
 
 
 def spans_between(start: int, stop: int) -> Iterator[Span]:
@@ -188,8 +188,8 @@ class TargetPacks:
         return in_part(self._sizes)
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        there = ((name, [file for file in _files(name) if file in self._sizes]) for name in names)
-        return {name: self._time(files) for name, files in there if files}
+        present = ((name, [file for file in _files(name) if file in self._sizes]) for name in names)
+        return {name: self._time(files) for name, files in present if files}
 
     def _time(self, files: Sequence[str]) -> float | None:
         """Return when the last of some files was stored; None if that is unknown for any."""
@@ -209,12 +209,12 @@ class TargetPacks:
 
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
         for name, size in sizes.items():
-            there = self._sizes.get(f"{name}.pack")
+            stored_size = self._sizes.get(f"{name}.pack")
             # Nothing is fetched of a pack that is larger than it should be.
-            if there is None or there > size:
+            if stored_size is None or stored_size > size:
                 continue
             # In parts where that is possible, so that all that arrived is here if it breaks off.
-            parts = self._parts(name, [*spans_between(0, there)])
+            parts = self._parts(name, [*spans_between(0, stored_size)])
             if parts is not None:
                 yield name, _until_gone(parts)
             else:

@@ -48,28 +48,28 @@ class RegistryPacks:
         self.label = f"oci://{reference}"
 
     def packs(self) -> Sequence[str]:
-        with opened(self.label, self._where) as there:
-            return sorted(tag for tag in there.tags() if _TAG.fullmatch(tag))
+        with opened(self.label, self._where) as repository:
+            return sorted(tag for tag in repository.tags() if _TAG.fullmatch(tag))
 
     def ends(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         return several_at_once(names, self._ends)
 
     def _ends(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        with opened(self.label, self._where) as there:
+        with opened(self.label, self._where) as repository:
             for name in names:
                 with contextlib.suppress(InputError):
-                    _, end = _layers(there, name)
+                    _, end = _layers(repository, name)
                     if end.nbytes <= MAX_END:
-                        blocks = there.blob(end.sha256)
+                        blocks = repository.blob(end.sha256)
                         came = received(self.label, f"{name}.index", blocks, end.nbytes)
                         yield name, bytes(mapped(came))
 
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
-        with opened(self.label, self._where) as there:
+        with opened(self.label, self._where) as repository:
             for name in sizes:
                 with contextlib.suppress(InputError):
                     # A pack's name is its digest.
-                    yield name, there.blob(name)
+                    yield name, repository.blob(name)
 
     def divisible(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         return divisible_anywhere(self, sizes)
@@ -78,9 +78,13 @@ class RegistryPacks:
         return self._ranges(name, size, spans)
 
     def _ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer]:
-        with opened(self.label, self._where) as there:
+        with opened(self.label, self._where) as repository:
             parts = ranges(
-                self.label, f"{name}.pack", size, spans, lambda asked: there.part(name, asked)
+                self.label,
+                f"{name}.pack",
+                size,
+                spans,
+                lambda byte_range: repository.part(name, byte_range),
             )
             yield from map(mapped, parts)
 
@@ -89,29 +93,31 @@ class RegistryPacks:
         return True
 
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
-        with opened(self.label, self._where) as there:
-            there.upload_config()
+        with opened(self.label, self._where) as repository:
+            repository.upload_config()
             for pack in packs:
                 content = Outgoing(f"{pack.name}.pack", view_file(pack.path), pack.name, progress)
                 end = outgoing(f"{pack.name}.index", memoryview(pack.end))
-                there.upload(content)
-                there.upload(end)
+                repository.upload(content)
+                repository.upload(end)
                 try:
-                    there.tag(pack.name, artifact(PAYLOAD, [(PACK, content), (INDEX, end)], {}))
+                    repository.tag(
+                        pack.name, artifact(PAYLOAD, [(PACK, content), (INDEX, end)], {})
+                    )
                 except RemoteRefused:
                     # If tags are immutable, another sender of the same pack was faster.
-                    if not _is_there(there, pack.name, end.sha256):
+                    if not _is_there(repository, pack.name, end.sha256):
                         raise
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
         """See `PackPlace`: artifacts whose pack no longer exists."""
-        there = dict(several_at_once(list(sizes), self._lengths))
-        return [name for name, size in sizes.items() if there[name] not in (size, -1)]
+        lengths = dict(several_at_once(list(sizes), self._lengths))
+        return [name for name, size in sizes.items() if lengths[name] not in (size, -1)]
 
     def _lengths(self, names: Sequence[str]) -> Iterator[tuple[str, int | None]]:
-        with opened(self.label, self._where) as there:
+        with opened(self.label, self._where) as repository:
             for name in names:
-                yield name, there.blob_size(name)
+                yield name, repository.blob_size(name)
 
     def settle(self) -> None:
         """See `PackPlace`: tags can always be listed."""
@@ -125,24 +131,24 @@ class RegistryPacks:
 
     def _times(self, names: Sequence[str]) -> Iterator[tuple[str, None]]:
         """Yield existing packs without a time: times in a registry are only what senders claim."""
-        with opened(self.label, self._where) as there:
+        with opened(self.label, self._where) as repository:
             for name in names:
                 with contextlib.suppress(InputError):
-                    _layers(there, name)
+                    _layers(repository, name)
                     yield name, None
 
     def remove(self, names: Sequence[str]) -> None:
         """See `PackPlace`. The space is free after the registry's garbage collection."""
-        with opened(self.label, self._where) as there:
+        with opened(self.label, self._where) as repository:
             for name in names:
                 with contextlib.suppress(InputError):
-                    _layers(there, name)
-                    there.remove(name)
+                    _layers(repository, name)
+                    repository.remove(name)
 
 
-def _layers(there: OciRepository, name: str) -> tuple[Layer, Layer]:
+def _layers(repository: OciRepository, name: str) -> tuple[Layer, Layer]:
     """Return the pack and the end of an artifact; raises InputError if it is not one of ours."""
-    manifest = there.manifest(name)
+    manifest = repository.manifest(name)
     layers = layers_of(manifest, PAYLOAD) if manifest is not None else []
     match layers:
         case [Layer(media=media, sha256=digest) as pack, Layer(media=other) as end] if (
@@ -151,11 +157,11 @@ def _layers(there: OciRepository, name: str) -> tuple[Layer, Layer]:
             other,
         ) == (PACK, name, INDEX):
             return pack, end
-    raise InputError(f"{there.label}: no pack {name}")
+    raise InputError(f"{repository.label}: no pack {name}")
 
 
-def _is_there(there: OciRepository, name: str, end: str) -> bool:
+def _is_there(repository: OciRepository, name: str, end: str) -> bool:
     try:
-        return _layers(there, name)[1].sha256 == end
+        return _layers(repository, name)[1].sha256 == end
     except InputError:
         return False

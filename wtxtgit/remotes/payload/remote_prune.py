@@ -90,8 +90,8 @@ def _refs(remote: RemoteRefs) -> dict[str, str]:
 
 def _fetch(repo: Repository, remote: RemoteRefs, refs: Mapping[str, str]) -> None:
     """Fetch what refs lead to; since no local ref keeps it, git's gc will drop it later."""
-    there = set(needed_texts.there(repo, list(refs.values())))
-    lacking = [ref for ref, oid in refs.items() if oid not in there]
+    present = set(needed_texts.there(repo, list(refs.values())))
+    lacking = [ref for ref, oid in refs.items() if oid not in present]
     if lacking:
         remote.fetch(lacking)
 

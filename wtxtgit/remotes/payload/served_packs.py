@@ -106,7 +106,11 @@ class ServedPacks:
         file = f"{name}.pack"
         with client(self.label) as http:
             parts = ranges(
-                self.label, file, size, spans, lambda asked: self._get(http, file, {"range": asked})
+                self.label,
+                file,
+                size,
+                spans,
+                lambda byte_range: self._get(http, file, {"range": byte_range}),
             )
             yield from map(mapped, parts)
 
