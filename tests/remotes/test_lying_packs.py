@@ -19,7 +19,7 @@ from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.store.encoding import Encoded
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import STORED, ChunkPack
+from wtxtgit.store.pack import PREFIX, STORED, XOR, ChunkPack
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import NewPack
 
@@ -44,6 +44,18 @@ def lie(folder: Path, remote: Path, chunks: Iterable[bytes]) -> str:
     made.close()
     send(remote, own, [name])
     return name
+
+
+def claim(folder: Path, remote: Path, chunk: bytes, encoding: int, *bases: bytes) -> None:
+    """Send a pack that claims to have a chunk in some encoding."""
+    own = PackFolder(folder)
+    own.make()
+    made = NewPack(own)
+    size, depth = len(chunk), len(bases)
+    made.add(named(chunk), Encoded((b"no frame",), encoding, 1, 8), size, bases, depth)
+    name = made.finish()
+    made.close()
+    send(remote, own, [name])
 
 
 @pytest.fixture
@@ -99,6 +111,17 @@ def test_a_push_that_checks_finds_it(tmp_path: Path, own: Store, remote: Path) -
     assert not push_payload(own, place(remote), [text(NEW)], check=True).damaged
     assert not fetched(tmp_path / "other", remote, text(NEW)).lacking
     assert holds(tmp_path / "other", NEW)
+
+
+def test_claims_that_lead_back_to_a_chunk_have_it_sent_once(tmp_path: Path) -> None:
+    own, remote = Store(tmp_path / "own"), tmp_path / "remote"
+    one, other = weights(2)
+    added(own, [one])
+    claim(tmp_path / "lie", remote, one, PREFIX, named(other), bytes(32))
+    claim(tmp_path / "lie", remote, other, XOR, named(one))
+    done = pushed(own.folder, remote, text([one]))
+    assert (done.chunks, len(done.packs)) == (1, 1)
+    assert not fetched(tmp_path / "other", remote, text([one])).lacking
 
 
 class _Endless(TargetPacks):

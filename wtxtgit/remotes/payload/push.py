@@ -119,12 +119,12 @@ class _PackChoice:
 
         Returns False if that is impossible.
         """
-        if self._depths.get(name, MAX_DEPTH + 1) <= most_depth:
+        if self._is_chosen(name, most_depth):
             return True
         for _, entry in self._remote.copies(name, most_depth):
             # A pack with a base may be lost or damaged there.
             if all(self.take(base, entry.depth - 1) for base in entry.bases):
-                if entry.bases:
+                if entry.bases and not self._is_chosen(name, entry.depth):
                     self._depths[name] = entry.depth
                 return True
         for folder in self._folders:
@@ -132,12 +132,17 @@ class _PackChoice:
                 if entry.depth > most_depth or not self._is_whole(folder, pack, entry):
                     continue
                 if all(self.take(base, entry.depth - 1) for base in entry.bases):
-                    self._add(pack, entry)
-                    self._depths[name] = entry.depth
+                    # Another copy may have been chosen meanwhile, to decode one of these.
+                    if not self._is_chosen(name, most_depth):
+                        self._add(pack, entry)
+                        self._depths[name] = entry.depth
                     return True
         # The file `index` of a store may be wrong, and lack the chunk.
         is_more = [folder.prove() for folder in self._folders]
         return any(is_more) and self.take(name, most_depth)
+
+    def _is_chosen(self, name: bytes, most_depth: int) -> bool:
+        return self._depths.get(name, MAX_DEPTH + 1) <= most_depth
 
 
 class _Sender:
