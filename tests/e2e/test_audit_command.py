@@ -58,6 +58,36 @@ class TestExitCodes:
             faulty.wtxtgit("audit", "--trust-root", ROOT, range_, ok=(code,))
 
 
+class TestWhatIsJudged:
+    """As docs/spec/trust.md says below the table of what has to hold."""
+
+    def test_a_file_that_is_gone_is_not(self, chain: Sealed) -> None:
+        (chain.path / MODEL).unlink()
+        chain.commit_all()
+        assert_holds(chain)
+
+    @pytest.mark.parametrize(
+        ("content", "kinds"),
+        [
+            (checkpoint(2.0), ["raw-binary"]),
+            (text(2.0)[:-9], ["corrupt-text"]),
+            (text(2.0).replace(b"host=any", b"host=one"), ["not-canonical", "content-mismatch"]),
+        ],
+    )
+    def test_content_that_is_no_text_is_not_compared(
+        self, chain: Sealed, content: bytes, kinds: list[str]
+    ) -> None:
+        chain.write(MODEL, content)
+        bad = chain.commit_all()
+        assert_found(chain, *((bad, MODEL, kind) for kind in kinds))
+
+    def test_a_text_that_should_be_filtered_is_not_compared(self, chain: Sealed) -> None:
+        chain.write(".gitattributes", b"")
+        bad = chain.commit_all()
+        gone = [(bad, name, "untracked-artifact") for name in (MODEL, OTHER)]
+        assert_found(chain, *gone)
+
+
 class TestRanges:
     def test_a_range_of_either_side(self, faulty: Sealed) -> None:
         assert faulty.audit("distrust..").report["commits"] == 1
