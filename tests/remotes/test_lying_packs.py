@@ -19,7 +19,7 @@ from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.store.encoding import Encoded
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import PREFIX, STORED, XOR, ChunkPack
+from wtxtgit.store.pack import MAX_DEPTH, PREFIX, STORED, XOR, ChunkEntry, ChunkPack
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import NewPack
 
@@ -46,13 +46,13 @@ def lie(folder: Path, remote: Path, chunks: Iterable[bytes]) -> str:
     return name
 
 
-def claim(folder: Path, remote: Path, chunk: bytes, encoding: int, *bases: bytes) -> None:
-    """Send a pack that claims to have a chunk in some encoding."""
+def claim(folder: Path, remote: Path, chunk: bytes, depth: int, *bases: bytes) -> None:
+    """Send a pack that claims to have a chunk, decoded from others."""
     own = PackFolder(folder)
     own.make()
     made = NewPack(own)
-    size, depth = len(chunk), len(bases)
-    made.add(named(chunk), Encoded((b"no frame",), encoding, 1, 8), size, bases, depth)
+    encoded = Encoded((b"no frame",), XOR if len(bases) == 1 else PREFIX, 1, 8)
+    made.add(named(chunk), encoded, len(chunk), bases, depth)
     name = made.finish()
     made.close()
     send(remote, own, [name])
@@ -117,11 +117,38 @@ def test_claims_that_lead_back_to_a_chunk_have_it_sent_once(tmp_path: Path) -> N
     own, remote = Store(tmp_path / "own"), tmp_path / "remote"
     one, other = weights(2)
     added(own, [one])
-    claim(tmp_path / "lie", remote, one, PREFIX, named(other), bytes(32))
-    claim(tmp_path / "lie", remote, other, XOR, named(one))
+    claim(tmp_path / "lie", remote, one, 2, named(other), bytes(32))
+    claim(tmp_path / "lie", remote, other, 1, named(one))
     done = pushed(own.folder, remote, text([one]))
     assert (done.chunks, len(done.packs)) == (1, 1)
     assert not fetched(tmp_path / "other", remote, text([one])).lacking
+
+
+def test_claims_that_branch_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, remote = Store(tmp_path / "own"), tmp_path / "remote"
+    chunks = weights(17)
+    added(own, chunks[:1])
+    # In eight steps, from each of two chunks to both of the next step, and at last to nothing.
+    for step in range(8):
+        after = [named(chunk) for chunk in chunks[2 * step + 1 : 2 * step + 3]]
+        for chunk in chunks[max(0, 2 * step - 1) : 2 * step + 1]:
+            for bases in (after, after[:1], after[1:]):
+                claim(tmp_path / "lie", remote, chunk, 8 - step, *bases)
+    asked: list[bytes] = []
+    copies = RemotePacks.copies
+
+    def counted(
+        self: RemotePacks, chunk: bytes, most_depth: int = MAX_DEPTH
+    ) -> list[tuple[str, ChunkEntry]]:
+        asked.append(chunk)
+        return copies(self, chunk, most_depth)
+
+    monkeypatch.setattr(RemotePacks, "copies", counted)
+    done = pushed(own.folder, remote, text(chunks[:1]))
+    assert (done.chunks, done.lacking) == (1, ())
+    assert len(asked) < 3 * len(chunks)
 
 
 class _Endless(TargetPacks):

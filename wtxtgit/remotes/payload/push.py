@@ -110,6 +110,8 @@ class _PackChoice:
         self._is_whole = is_whole
         self._add = add
         self._depths: dict[bytes, int] = {}
+        # How deep chunks were looked for in vain: each may be asked for by a tree of others.
+        self._lacking: dict[bytes, int] = {}
 
     def __contains__(self, name: bytes) -> bool:
         return name in self._depths
@@ -121,6 +123,8 @@ class _PackChoice:
         """
         if self._is_chosen(name, most_depth):
             return True
+        if self._lacking.get(name, -1) >= most_depth:
+            return False
         for _, entry in self._remote.copies(name, most_depth):
             # A pack with a base may be lost or damaged there.
             if all(self.take(base, entry.depth - 1) for base in entry.bases):
@@ -139,7 +143,11 @@ class _PackChoice:
                     return True
         # The file `index` of a store may be wrong, and lack the chunk.
         is_more = [folder.prove() for folder in self._folders]
-        return any(is_more) and self.take(name, most_depth)
+        if any(is_more):
+            self._lacking.clear()
+            return self.take(name, most_depth)
+        self._lacking[name] = most_depth
+        return False
 
     def _is_chosen(self, name: bytes, most_depth: int) -> bool:
         return self._depths.get(name, MAX_DEPTH + 1) <= most_depth
