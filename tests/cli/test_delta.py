@@ -54,6 +54,20 @@ def test_a_checkpoint_is_made_of_the_one_before(before: str, after: str, wtxtgit
     assert wtxtgit.names() == [made.name, name]
 
 
+def test_applying_replaces_the_base_but_not_the_delta(wtxtgit: Command) -> None:
+    write(wtxtgit, a=fixture(V1), b=fixture(V2))
+    assert wtxtgit("delta", "make", "a", "b", "-o", "d").code == 0
+    made = (wtxtgit.folder / "d").read_bytes()
+    done = wtxtgit("delta", "apply", "a", "d", "-o", "./d")
+    assert (done.code, done.complaint()) == (
+        2,
+        "d: the output would replace the file that is read",
+    )
+    assert (wtxtgit.folder / "d").read_bytes() == made
+    assert wtxtgit("delta", "apply", "a", "d", "-o", "a").code == 0
+    assert (wtxtgit.folder / "a").read_bytes() == fixture(V2)
+
+
 @pytest.mark.parametrize("out", ["a", "b"])
 def test_it_replaces_neither_side(out: str, wtxtgit: Command) -> None:
     """Only a delta would be left, to nothing or of nothing."""

@@ -75,6 +75,26 @@ def test_a_name_that_is_empty_is_none(command: str, wtxtgit: Command) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("seal",), ("log",), ("history",), ("status",), ("add",), ("checkout",), ("resolve",)),
+        *(("repack",), ("reseal",), ("recover",), ("finalize",), ("attach",), ("taridx", "ls")),
+        *(("ring", "ls"), ("convert", NATIVE), ("emit", NATIVE, "-o"), ("cat", NATIVE, "w", "-o")),
+        *(("verify", NATIVE, "--wsum"), ("delta", "make", NATIVE, NATIVE, "-o")),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_an_empty_name_stands_for_no_folder(arguments: tuple[str, ...], wtxtgit: Command) -> None:
+    """`seal ""` would seal all that is there."""
+    assert refused(wtxtgit(*arguments, ""), 2) == "a file is expected, not an empty name"
+
+
+def test_a_number_is_called_one(wtxtgit: Command) -> None:
+    said = refused(wtxtgit("history", "x", "-n", "many"), 2)
+    assert said == "invalid value for '-n': 'many' is not a valid integer"
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("restore", MODEL, "-o", "x"), f"{MODEL}: not a WTXT text, but a file (safetensors)"),

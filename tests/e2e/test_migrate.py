@@ -200,6 +200,14 @@ def test_what_would_lose_something_is_refused(
 
 
 @pytest.mark.parametrize(
+    "command", [("info",), ("import", "--include", "*.npz"), ("export",)], ids=" ".join
+)
+def test_without_a_commit(repo: Repo, command: tuple[str, ...]) -> None:
+    done = repo.wtxtgit("migrate", *command, ok=[5])
+    assert done.stderr == b"wtxtgit: error: no commits yet\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("main~1..main",), 2, "'main~1..main' is neither a branch nor a tag"),

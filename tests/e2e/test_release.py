@@ -161,7 +161,8 @@ def test_a_dry_run_signs_nothing(tagged: Sealed) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("main", "--trust-root", "root"), 2, "is not a tag"),
+        (("main", "--trust-root", "root"), 2, "'main' is not a tag"),
+        (("", "--trust-root", "root"), 2, "'' is not a tag"),
         (("v9", "--trust-root", "root"), 2, "is not a tag"),
         ((TAG,), 2, "no trust root is given"),
         ((TAG, "--trust-root", "root", "--key", "mallory"), 4, "this key is not trusted"),

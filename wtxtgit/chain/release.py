@@ -105,7 +105,7 @@ def tagged_commit(repo: Repository, tag: str) -> str:
     """Return the commit of a tag; raises UsageError for a branch or anything else."""
     name = f"refs/tags/{tag}"
     if not tag or repo.call("show-ref", "--verify", "--quiet", "--", name, ok=(0, 1, 128)).code:
-        raise UsageError(f"{shown(tag)} is not a tag", hint="git tag -s TAG makes one of HEAD")
+        raise UsageError(f"{shown(tag)!r} is not a tag", hint="git tag -s TAG makes one of HEAD")
     return resolve_commit(repo, name)
 
 

@@ -13,6 +13,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
+    FilePath,
     Revision,
     cluster,
     cluster_options,
@@ -192,7 +193,7 @@ def _range(text: str | None) -> tuple[str | None, str]:
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@click.argument("path", type=FilePath())
 @click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
 @trust_root_option
 @click.option("--json", "as_json", is_flag=True, help="Print the generations as JSON.")

@@ -10,6 +10,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     FILE,
     CheckpointTarget,
+    FilePath,
     Size,
     max_chunk_option,
     read_options,
@@ -166,7 +167,7 @@ def repack(
 
 
 @click.command()
-@click.argument("target", metavar="SET", type=click.Path(readable=False))
+@click.argument("target", metavar="SET", type=FilePath(readable=False))
 @click.option("--stage", is_flag=True, help="Stage the index, as git add does.")
 @max_chunk_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")

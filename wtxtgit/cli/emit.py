@@ -16,6 +16,7 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.options import (
     FILE,
     CheckpointTarget,
+    FilePath,
     PathOrUrl,
     passphrase_option,
     scheduler_option,
@@ -49,6 +50,7 @@ _output_option = click.option(
     "-o",
     "--output",
     metavar="OUT",
+    type=FilePath(),
     help="Write to this file or URL. With several FILES, or a / at the end, write NAME.wtxt in it.",
 )
 @click.option("--gen", type=click.IntRange(min=0), help="Generation number.")
@@ -344,10 +346,13 @@ def apply(
     wtxtgit delta apply HEAD:model.fold mailed.wtxtdelta -o model.fold
     """
     from wtxtgit.checkpoint import delta as checkpoint_delta
-    from wtxtgit.checkpoint.open import output_beside
+    from wtxtgit.checkpoint.open import output_beside, refuse_loss
 
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or output_beside(delta, checkpoint_delta.ENDING)
+    if out is not None:
+        # The base may be replaced: that is what the delta is for.
+        refuse_loss(out, delta)
     with progress("applying", 2 * file_size(Path(base))) as advance:
         pieces = checkpoint_delta.apply(
             base,

@@ -7,7 +7,7 @@ import os
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.options import Revision, discover, no_cache_option
+from wtxtgit.cli.options import FilePath, Revision, discover, no_cache_option
 from wtxtgit.cli.output import file_size, is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.report.figures import size
@@ -16,7 +16,7 @@ _OID_SHOWN = 10
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=FilePath())
 @click.option("-A", "--all", "everything", is_flag=True, help="Add all files of the work tree.")
 @click.option("-u", "--update", is_flag=True, help="Add changes of tracked files only.")
 @click.option("-f", "--force", is_flag=True, help="Add ignored files too.")
@@ -70,7 +70,7 @@ def add(
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=FilePath())
 @click.option("-f", "--force", is_flag=True, help="Overwrite changed files too.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
@@ -121,7 +121,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=FilePath())
 @no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the states as JSON.")
 def status(paths: tuple[str, ...], no_cache: bool, as_json: bool) -> None:

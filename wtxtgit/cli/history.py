@@ -11,6 +11,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
+    FilePath,
     Revision,
     completed,
     discover,
@@ -38,7 +39,7 @@ _NOTHING = "\u00b7"
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@click.argument("path", type=FilePath())
 @click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
 @click.option(
     "--tensor",

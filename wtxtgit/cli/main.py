@@ -84,7 +84,9 @@ def _run(arguments: list[str]) -> int:
         click.echo(error.format_message())
         return UsageError.exit_code
     except click.ClickException as error:
-        raise UsageError(phrase(error.format_message()), hint=_help_hint(error)) from error
+        # The name of click's type for a number with bounds.
+        words = phrase(error.format_message()).replace("integer range", "integer")
+        raise UsageError(words, hint=_help_hint(error)) from error
     except click.Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

@@ -17,6 +17,7 @@ from wtxtgit.cli.merge_driver import CONFLICT, PLAIN, outcome, rows_of, sealing
 from wtxtgit.cli.options import (
     FILE,
     CheckpointTarget,
+    FilePath,
     completed,
     discover,
     key_option,
@@ -121,7 +122,7 @@ def merge_file(
 
 
 @click.command()
-@click.argument("path", required=False, type=click.Path())
+@click.argument("path", required=False, type=FilePath())
 @_take_option
 @_strategy_option("How to settle all open conflicts")
 @click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")

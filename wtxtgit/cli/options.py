@@ -37,7 +37,25 @@ _GIT_URL = "git+"
 """Begins the URL of a file in a repository elsewhere."""
 _GENERATION = ("@gen:", "@latest", "@signed-by:")
 CLUSTER_KEY = "cluster-facts.key"
-FILE = click.Path(path_type=Path, readable=False)
+
+
+def _refuse_nothing(name: object) -> None:
+    """Raise UsageError for a variable of a script that was not set: to the system, ".", to git, all
+    files.
+    """
+    if not name:
+        raise UsageError("a file is expected, not an empty name")
+
+
+class FilePath(click.Path):
+    """A path, of which nothing is checked but that it is not empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        _refuse_nothing(value)
+        return super().convert(value, param, ctx)
+
+
+FILE = FilePath(path_type=Path, readable=False)
 """A file or folder. Whether it is there and can be read is seen, and told, by who reads."""
 no_cache_option = click.option(
     "--no-cache",
@@ -127,9 +145,7 @@ class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         target = str(value)
-        # A variable of a script that was not set; to the system it is the current folder.
-        if not target:
-            raise UsageError("a file is expected, not an empty name")
+        _refuse_nothing(target)
         is_elsewhere = target.startswith(_GIT_URL)
         if ("@" not in target and not is_elsewhere) or (is_elsewhere and self.keeps_urls):
             return target

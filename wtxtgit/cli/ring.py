@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.keys import key_options, signing_key
-from wtxtgit.cli.options import FILE, identity_option, opening_keys, passphrase_option
+from wtxtgit.cli.options import FILE, FilePath, identity_option, opening_keys, passphrase_option
 from wtxtgit.cli.output import (
     is_printed,
     no_progress,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wtxtgit.stream.state import Generation, RingState
     from wtxtgit.stream.upkeep import Sent
 
-_folder = click.argument("folder", type=click.Path(path_type=Path), metavar="RING")
+_folder = click.argument("folder", type=FilePath(path_type=Path), metavar="RING")
 _json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 _FOUND = 1
 
@@ -312,7 +312,7 @@ def verify(
 )
 @click.option(
     "--signers",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )

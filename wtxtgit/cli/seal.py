@@ -13,6 +13,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
+    FilePath,
     Revision,
     completed,
     discover,
@@ -45,7 +46,7 @@ class _SealCommand(click.Command):
 
 
 @click.command(cls=_SealCommand)
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1, type=FilePath())
 @click.option("--staged", is_flag=True, help="Seal the staged files, and stage the ledgers.")
 @click.option(
     "--build",

@@ -11,7 +11,7 @@ import click
 
 from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.inspect import print_verdict
-from wtxtgit.cli.options import FILE, completed
+from wtxtgit.cli.options import FILE, FilePath, completed
 from wtxtgit.cli.output import file_size, print_json, progress
 from wtxtgit.io.view import counted, pieces, write_all
 
@@ -70,7 +70,7 @@ def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:
 
 
 @taridx.command("ls")
-@click.argument("index", metavar="F", shell_complete=completed("targets"))
+@click.argument("index", metavar="F", type=FilePath(), shell_complete=completed("targets"))
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def list_rows(index: str, as_json: bool) -> int:
     """List the rows of the index F, which may be REV:PATH.
@@ -91,7 +91,7 @@ def list_rows(index: str, as_json: bool) -> int:
 
 
 @taridx.command()
-@click.argument("index", metavar="F", shell_complete=completed("targets"))
+@click.argument("index", metavar="F", type=FilePath(), shell_complete=completed("targets"))
 @click.argument("name", metavar="STEM.EXT")
 @_shards
 def cat(index: str, name: str, shards: Path | None) -> int:
@@ -116,7 +116,7 @@ def cat(index: str, name: str, shards: Path | None) -> int:
 
 
 @taridx.command()
-@click.argument("index", metavar="F", shell_complete=completed("targets"))
+@click.argument("index", metavar="F", type=FilePath(), shell_complete=completed("targets"))
 @_shards
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(index: str, shards: Path | None, as_json: bool) -> int:

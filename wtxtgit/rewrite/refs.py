@@ -69,6 +69,8 @@ def chosen_refs(repo: Repository, names: Sequence[str], *, everything: bool) -> 
         if itself.endswith(b" missing") and everything:
             continue
         if not commit.endswith(b" commit"):
+            if not everything and not names:
+                raise EnvironmentFailure("no commits yet")
             if not everything:
                 raise UsageError(f"{name} names no commit")
             continue
