@@ -18,9 +18,9 @@ import pytest
 
 from tests.cli.command import Command, Done
 from tests.data import FIXTURES, VECTORS
-from tests.kit import Repo
+from tests.kit import Repo, safetensors
 from tests.kit.open_files import open_files
-from tests.kit.refusals import REFUSED, refuse
+from tests.kit.refusals import REFUSED, is_possible, refuse
 
 MODEL = FIXTURES / "plain" / "pair_v1.safetensors"
 TEXT = VECTORS / "valid" / "layout_safetensors.wtxt"
@@ -87,6 +87,16 @@ def test_a_name_that_is_empty_is_none(command: str, wtxtgit: Command) -> None:
 def test_an_empty_name_stands_for_no_folder(arguments: tuple[str, ...], wtxtgit: Command) -> None:
     """`seal ""` would seal all that is there."""
     assert refused(wtxtgit(*arguments, ""), 2) == "a file is expected, not an empty name"
+
+
+@pytest.mark.skipif(not is_possible(), reason="this system's calls are not known: run it on Linux")
+@pytest.mark.parametrize("command", ["add", "status", "seal"])
+def test_a_file_in_a_repository_that_may_not_be_read(command: str, tracked: Repo) -> None:
+    """It is no matter of usage."""
+    name = "model.safetensors"
+    tracked.write(name, safetensors(2.0)).chmod(0)
+    done = tracked.wtxtgit(command, name, env={REFUSED: "rights"}, ok=[5])
+    assert f"{name}: permission denied" in done.stderr.decode()
 
 
 def test_a_number_is_called_one(wtxtgit: Command) -> None:

@@ -213,7 +213,9 @@ def no_home(world: World) -> None:
 def no_folder_for_the_config(world: World) -> None:
     elsewhere = 'export GIT_CONFIG_GLOBAL="$PWD/no folder/config"'
     finding = Finding(world, no_folder_for_the_config, "wtxtgit install", elsewhere)
-    assert finding.message.endswith("/no folder/config can't be written: no such file or directory")
+    assert finding.message.endswith(
+        "/no folder/config: can't be written: no such file or directory"
+    )
     finding.ends(finding.hint)
 
 

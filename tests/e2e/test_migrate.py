@@ -14,6 +14,7 @@ from tests.containers.zip_files import npy
 from tests.data import fixture
 from tests.kit import Repo, safetensors, text_of
 from tests.kit.lfs import kept_by_lfs
+from tests.kit.refusals import REFUSED, is_possible
 from tests.scale.many import MANY
 from wtxtgit.git.cut_off import PENDING
 from wtxtgit.text.grammar import is_text
@@ -197,6 +198,17 @@ def test_what_would_lose_something_is_refused(
     before = refs(history)
     assert said in history.wtxtgit(*IMPORT, ok=(5,)).stderr.decode()
     assert refs(history) == before
+
+
+@pytest.mark.skipif(not is_possible(), reason="this system's calls are not known: run it on Linux")
+def test_a_repository_that_may_not_be_written(repo: Repo) -> None:
+    repo.commit()
+    folder = repo.path / ".git"
+    for one in (folder / "objects", folder):
+        one.chmod(0o555)
+    done = repo.wtxtgit("migrate", "info", env={REFUSED: "rights"}, ok=[5])
+    said = f"wtxtgit: error: {folder}: can't be written: permission denied\n"
+    assert done.stderr.decode() == said
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def repack(
 
 
 @click.command()
-@click.argument("target", metavar="SET", type=FilePath(readable=False))
+@click.argument("target", metavar="SET", type=FilePath())
 @click.option("--stage", is_flag=True, help="Stage the index, as git add does.")
 @max_chunk_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")

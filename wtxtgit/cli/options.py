@@ -48,15 +48,18 @@ def _refuse_nothing(name: object) -> None:
 
 
 class FilePath(click.Path):
-    """A path, of which nothing is checked but that it is not empty."""
+    """A path that is not empty. Whether it is there and can be read is told by who reads it."""
+
+    def __init__(self, path_type: type[Path] | None = None) -> None:
+        super().__init__(readable=False, path_type=path_type)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         _refuse_nothing(value)
         return super().convert(value, param, ctx)
 
 
-FILE = FilePath(path_type=Path, readable=False)
-"""A file or folder. Whether it is there and can be read is seen, and told, by who reads."""
+FILE = FilePath(Path)
+"""A file or folder."""
 no_cache_option = click.option(
     "--no-cache",
     is_flag=True,

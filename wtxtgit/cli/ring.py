@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wtxtgit.stream.state import Generation, RingState
     from wtxtgit.stream.upkeep import Sent
 
-_folder = click.argument("folder", type=FilePath(path_type=Path), metavar="RING")
+_folder = click.argument("folder", type=FilePath(Path), metavar="RING")
 _json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 _FOUND = 1
 
@@ -312,7 +312,7 @@ def verify(
 )
 @click.option(
     "--signers",
-    type=FilePath(path_type=Path),
+    type=FilePath(Path),
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )

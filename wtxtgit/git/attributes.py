@@ -24,7 +24,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.errors import EnvironmentFailure, UsageError, phrase
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, TooLarge
 from wtxtgit.git.repository import FILTERS, UNSPECIFIED, Repository
@@ -353,8 +353,9 @@ class TreeAttributes:
             work_tree.mkdir()
             written = [self._write(work_tree, *file) for file in attribute_files.items()]
         except OSError as error:
+            why = phrase(error.strerror or "")
             raise EnvironmentFailure(
-                f"the gitattributes files of a tree can't be written: {error.strerror}"
+                f"the gitattributes files of a tree can't be written: {why}"
             ) from error
         env = {
             **dict.fromkeys(_UNSET_VARIABLES),
@@ -407,7 +408,8 @@ class TreeAttributes:
             (folder / "git/HEAD").write_text("ref: refs/heads/main\n")
             (folder / "git/config").write_text(_CONFIG)
         except OSError as error:
-            raise EnvironmentFailure(f"can't make a temporary folder: {error.strerror}") from error
+            why = phrase(error.strerror or "")
+            raise EnvironmentFailure(f"can't make a temporary folder: {why}") from error
         return folder
 
 

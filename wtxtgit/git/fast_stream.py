@@ -23,7 +23,7 @@ from wtxtgit.git import run
 from wtxtgit.git.attributes import quote, unquote
 from wtxtgit.git.blobs import blob_id, check_oid
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.files import PACKS, Places
+from wtxtgit.git.store.files import PACKS, Places, write_failures
 from wtxtgit.io.temporary import new_folder
 
 _REF = b"refs/migrated"
@@ -149,22 +149,19 @@ class ExportedHistory:
 @contextlib.contextmanager
 def scratch(repo: Repository) -> Iterator[ScratchRepository]:
     """Make a scratch repository, which is removed at the end; raises EnvironmentFailure."""
-    try:
-        places = Places.of(repo)
-        # On the same file system as the objects, because packs are moved there.
-        with new_folder(places.folder) as folder:
-            (folder / "refs").mkdir()
-            (folder / "HEAD").write_text("ref: refs/heads/none\n")
-            is_sha256 = places.algorithm == "sha256"
-            config = _CONFIG.format(int(is_sha256), _SHA256 if is_sha256 else "")
-            (folder / "config").write_text(config)
-            info = folder / _OBJECTS / "info"
-            info.mkdir(parents=True)
-            borrowed = quote(os.fsencode(places.folder.absolute()))
-            (info / "alternates").write_bytes(borrowed + b"\n")
-            yield ScratchRepository(places, folder)
-    except OSError as error:
-        raise EnvironmentFailure(f"{repo.common_dir}: {error.strerror}") from error
+    places = Places.of(repo)
+    # On the same file system as the objects, because packs are moved there.
+    with write_failures(repo.common_dir), new_folder(places.folder) as folder:
+        (folder / "refs").mkdir()
+        (folder / "HEAD").write_text("ref: refs/heads/none\n")
+        is_sha256 = places.algorithm == "sha256"
+        config = _CONFIG.format(int(is_sha256), _SHA256 if is_sha256 else "")
+        (folder / "config").write_text(config)
+        info = folder / _OBJECTS / "info"
+        info.mkdir(parents=True)
+        borrowed = quote(os.fsencode(places.folder.absolute()))
+        (info / "alternates").write_bytes(borrowed + b"\n")
+        yield ScratchRepository(places, folder)
 
 
 class CommitWriter:

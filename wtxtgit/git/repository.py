@@ -46,7 +46,10 @@ _BOOLEANS = {
     _VALUELESS: True, b"true": True, b"yes": True, b"on": True, b"1": True,
     b"false": False, b"no": False, b"off": False, b"0": False, b"": False,
 }  # fmt: skip
-_UNWRITTEN = re.compile(r"could not (?:lock|write) config file (.+): ([^:\n]+)")
+_UNWRITTEN = re.compile(
+    r"could not (?:lock|write) config file (.+): ([^:\n]+)"
+    r"|failed to write new configuration file (.+)\.lock"
+)
 _DECIMAL = re.compile(rb"0|[1-9][0-9]{0,17}")
 _writes = 0
 
@@ -176,7 +179,7 @@ def _unusable(cwd: Path, failure: run.GitFailure) -> EnvironmentFailure:
 
     from wtxtgit.io.files import shown
 
-    file, why = cwd / match[1], phrase(match[2])
+    file = cwd / (match[1] or match[3])
     lock = file.with_name(f"{file.name}.lock")
     if os.path.lexists(lock):
         return EnvironmentFailure(
@@ -188,7 +191,9 @@ def _unusable(cwd: Path, failure: run.GitFailure) -> EnvironmentFailure:
         hint = f"mkdir -p -- {shlex.quote(shown(file.parent))}"
     elif not os.access(file.parent, os.W_OK):
         hint = f"run it as a user who may write to {shown(file.parent)}"
-    return EnvironmentFailure(f"{shown(file)} can't be written: {why}", hint=hint)
+    # Git gives no reason if it can't write on, as on a full disk.
+    why = f": {phrase(match[2])}" if match[2] else ""
+    return EnvironmentFailure(f"{shown(file)}: can't be written{why}", hint=hint)
 
 
 class Repository:
@@ -360,7 +365,8 @@ class Repository:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise EnvironmentFailure(f"{folder}: can't be created: {error.strerror}") from error
+            why = phrase(error.strerror or "")
+            raise EnvironmentFailure(f"{folder}: can't be created: {why}") from error
         return folder
 
     def git(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
-from wtxtgit.errors import CheckError, EnvironmentFailure
+from wtxtgit.errors import CheckError, EnvironmentFailure, phrase
 from wtxtgit.filter.checkout import UNNOTED, write_files
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import filtered_alone, tracked, unfiltered_texts
@@ -269,7 +269,8 @@ def check_start(command: str) -> None:
         except subprocess.TimeoutExpired as error:
             raise EnvironmentFailure(f"{command}: no answer within {_START_SECONDS} s") from error
         except OSError as error:
-            raise EnvironmentFailure(f"{command}: can't be started: {error.strerror}") from error
+            why = phrase(error.strerror or "")
+            raise EnvironmentFailure(f"{command}: can't be started: {why}") from error
     try:
         check_greeting(PacketReader(BytesIO(result.stdout)))
     except ProtocolError as error:
