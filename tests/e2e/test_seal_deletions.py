@@ -89,6 +89,19 @@ def test_a_file_that_is_there_is_not_deleted(chain: Sealed) -> None:
     assert f"{MODEL}: not a tracked file" in said.err
 
 
+@pytest.mark.parametrize("staged", [(), ("--staged",)])
+def test_a_folder_without_checkpoints(chain: Sealed, staged: tuple[str, ...]) -> None:
+    """It need not be added."""
+    chain.write("words/readme", "x")
+    chain.add("words")
+    for name in ("words", "words/"):
+        said = chain.call("seal", *staged, "--key", "alice", name, ok=(3,))
+        assert said.err == "wtxtgit: error: words: a folder without checkpoints\n"
+    (chain.path / "new").mkdir()
+    said = chain.call("seal", *staged, "--key", "alice", "new", ok=(3,))
+    assert "hint: git add -- new\n" in said.err
+
+
 def test_one_that_nobody_knows(chain: Sealed) -> None:
     said = chain.call("seal", "--staged", "--key", "alice", NEW, ok=(3,))
     assert f"{NEW}: no such file, and no ledger of one\n" in said.err

@@ -111,13 +111,21 @@ def test_what_is_named_is_taken_whatever_it_is(repo: Repo) -> None:
     (one,) = imported(repo, b"other.bin").objects
     assert one.detached
     assert store_of(repo.repository).own.names
-    assert imported(repo, b"nothing").objects == ()
     repo.write("small.safetensors", b"")
     put(repo, "small.safetensors", safetensors(1.0))
     repo.add()
     repo.commit()
     (small,) = imported(repo, b"small.safetensors").objects
     assert not small.detached
+
+
+@pytest.mark.parametrize("history", [(), ("--all",)])
+@pytest.mark.parametrize("name", ["nothing", "../elsewhere", "/etc"])
+def test_a_path_at_which_there_is_nothing(repo: Repo, name: str, history: tuple[str, ...]) -> None:
+    done = repo.wtxtgit("store", "import", "--from-lfs", *history, name, ok=[2])
+    assert done.stderr.startswith(b"wtxtgit: error: no file of 'HEAD' matches ")
+    assert name.encode() in done.stderr
+    repo.wtxtgit("store", "import", "--from-lfs", *history, "plain.txt")
 
 
 def test_what_git_lfs_lacks_is_told(repo: Repo) -> None:

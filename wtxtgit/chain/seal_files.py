@@ -159,6 +159,8 @@ class SealedFiles:
             name = shown(Path(named))
             if not self._is_in_tree(path):
                 raise InputError(f"{name}: no such file, and no ledger of one")
+            if any(one.startswith(path + b"/" if path else b"") for one in self.entries):
+                raise InputError(f"{name}: a folder without checkpoints")
             raise InputError(f"{name}: not a tracked file", hint=f"git add -- {shlex.quote(name)}")
         return below | ({path} & present)
 

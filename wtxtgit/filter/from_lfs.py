@@ -7,11 +7,13 @@ tree, which `git lfs pull` leaves alone where the filter is ours.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from wtxtgit.errors import UsageError
 from wtxtgit.filter.clean import clean, clean_keeping
 from wtxtgit.filter.payload import keeping
 from wtxtgit.filter.status import filtered
@@ -52,7 +54,7 @@ def import_objects(
     `paths` are files and folders from the top level; without any, all are imported except what is
     no checkpoint. What is missing is reported, and does not stop the others. Raises
     EnvironmentFailure for revisions that name nothing, and if the store or git's folder can't be
-    written.
+    written, UsageError for paths at which there is nothing.
     """
     store = store_of(repo)
     pointed = _pointers(repo, revisions, paths, with_history=with_history)
@@ -200,6 +202,9 @@ def _pointers(
     else:
         for revision in revisions:
             blobs.update(blobs_of_tree(repo, revision, paths))
+    if paths and not blobs:
+        places = " ".join(ascii(os.fsdecode(path)) for path in paths)
+        raise UsageError(f"no file of {' '.join(map(ascii, revisions))} matches {places}")
     sizes = known_sizes(repo, blobs) if blobs else {}
     by_path: dict[bytes, list[LfsObject]] = {}
     for oid, to in pointed_of(repo, sizes).items():
