@@ -98,6 +98,7 @@ def test_nothing_is_written_where_nothing_is_whole(wtxtgit: Command) -> None:
     done = wtxtgit("recover", "m.safetensors", "-o", "left.safetensors")
     assert done.code == 1
     assert b"note: no tensor is intact, so nothing was written\n" in done.out
+    assert done.out.endswith(b"m.safetensors: nothing could be recovered: 2 tensors lost\n")
     put(wtxtgit, "m.safetensors", WHOLE[:20])
     report = told(wtxtgit, "m.safetensors", "-o", "left.safetensors")
     assert (report["state"], report["tensors"]) == ("lost", [])

@@ -264,7 +264,9 @@ def _print_salvage(report: ContainerRecovery) -> None:
         print_line(f"note: {line}")
     counts = {state: report.count(state) for state in TensorState}
     sizes = [f"{counted(n, 'tensor')} {state}" for state, n in counts.items() if n]
-    print_line(f"{report.path}: {_STATES[report.state]}{': ' if sizes else ''}{', '.join(sizes)}")
+    is_lost = len(lost) == len(report.tensors) > 0
+    result = _STATES["lost" if is_lost else report.state]
+    print_line(f"{report.path}: {result}{': ' if sizes else ''}{', '.join(sizes)}")
     for what in report.dropped:
         print_line(f"dropped: {what}")
     if report.output is not None:
