@@ -51,21 +51,26 @@ def made() -> Made:
     w = tensor("w", abc, "u8", [3], held=[3])
 
     def pieces(
-        index: bytes, *held: Piece, shard_flags: int = 2, more: bytes = b"", **index_fields: Any
+        index: bytes,
+        *held: Piece,
+        shard_flags: int = 2,
+        more: bytes = b"",
+        names_of: bytes = SHARD,
+        **index_fields: Any,
     ) -> tuple[Piece, ...]:
         held = held or (w,)
         shard = b"".join(piece.raw for piece in held)
         count = 2 + len(more) // 80
         names = 96 + 16 + 80 * count
-        start = names + len(SHARD)
+        start = names + len(names_of)
         toc = struct.pack("<IIQ", count, 0, 0)
         toc += toc_entry(b"TIDX", start, len(index), **index_fields)
         place = start + len(index)
         toc += toc_entry(b"WTSH", place, len(shard), flags=shard_flags, name=(0, 14)) + more
         head = struct.pack(
-            "<4sHHIQQQQQ16s28s", b"AERO", 0, 1, 96, 96, len(toc), names, len(SHARD), 0, b"", b""
+            "<4sHHIQQQQQ16s28s", b"AERO", 0, 1, 96, 96, len(toc), names, len(names_of), 0, b"", b""
         )
-        return part("_control", head + toc + SHARD), part("_tidx", index), *held
+        return part("_control", head + toc + names_of), part("_tidx", index), *held
 
     def good(index: bytes, note: str, *held: Piece, **also: Any) -> Case:
         return Case(note, "aero", pieces(index, *held, **also))
@@ -79,6 +84,11 @@ def made() -> Made:
     gap = (Piece(abc),)
     plain = packed(TENSORS)
     yield "aero_plain", good(plain, "")
+    named = SHARD + b"\xff\xfe\0\0"
+    yield (
+        "aero_name_not_utf_8",
+        good(plain, "names of chunks are any bytes", names_of=named, name=(len(SHARD), 2)),
+    )
     yield "aero_ulen_wrong", good(plain, "chunk_ulen is not looked at", ulen=2**63)
     yield "aero_after_the_value", good(plain + b"\xc1\xff", "bytes after the value are ignored")
     yield "aero_large_tidx_ulen", good(plain, "nor is a chunk_ulen of 0", ulen=0)
