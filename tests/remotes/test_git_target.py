@@ -232,6 +232,7 @@ def test_remotes_that_are_not_there(
         with pytest.raises(EnvironmentFailure) as raised:
             use()
         assert type(raised.value) is kind, raised.value
+        assert "fatal:" not in str(raised.value)
         refused(raised.value)
 
 

@@ -35,6 +35,8 @@ _PERMANENT = re.compile(
     r"|returned error: (?:401|403|404|410)|not allowed|unsupported|unknown",
     re.IGNORECASE,
 )
+_FATAL = re.compile(r"(?:^| )fatal: ")
+"""What git begins each of its errors with."""
 _SHOWN = 300
 
 
@@ -54,4 +56,5 @@ def failure(label: str, message: str) -> EnvironmentFailure:
 def words_of(output: bytes) -> str:
     """Return git's output as one line, with credentials removed from URLs."""
     text = " ".join(output.decode("utf-8", "replace").split())
+    text = _FATAL.sub("; ", text).removeprefix("; ")
     return shown(_CREDENTIALS.sub("", text))
