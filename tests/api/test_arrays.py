@@ -70,6 +70,15 @@ def test_a_big_endian_array_comes_back_with_its_values(dtype: str) -> None:
     np.testing.assert_array_equal(found, array)
 
 
+@pytest.mark.parametrize("dtype", [">M8", ">m8"])
+def test_big_endian_times_without_a_unit_come_back(dtype: str) -> None:
+    # numpy's astype does not swap them.
+    numbers = np.arange(12, dtype=">i8").reshape(3, 4)
+    found = round_trip({"W": numbers.view(dtype)})["W"]
+    assert found.dtype == np.dtype("<" + dtype[1:])
+    np.testing.assert_array_equal(found.view("<i8"), numbers)
+
+
 @pytest.mark.parametrize("dtype", ["f8", "f2", "?", "U3"])
 def test_order_and_strides_do_not_matter(dtype: str) -> None:
     base = filled(dtype, (6, 4))

@@ -55,6 +55,13 @@ def test_a_copy_has_the_values(array: np.ndarray) -> None:
     assert np.array_equal(copy, array)
 
 
+def test_a_copy_of_big_endian_times_without_a_unit_has_the_values() -> None:
+    numbers = np.arange(3, dtype=">i8")
+    (copy,) = copied({"w": numbers.view(">M8")}).values()
+    assert copy.dtype == np.dtype("<M8")
+    assert np.array_equal(copy.view("<i8"), numbers)
+
+
 def test_memory_that_is_shared_is_copied_once() -> None:
     weights = np.arange(1000, dtype="<f4")
     state = {"embed": weights, "head": weights, "other": weights.copy(), "part": weights[:10]}

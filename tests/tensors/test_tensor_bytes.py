@@ -146,6 +146,24 @@ def test_other_items_of_big_endian_npy_files_are_swapped(
     assert np.array_equal(array(tensor), values, equal_nan=descr.startswith(">M"))
 
 
+@pytest.mark.parametrize(
+    ("descr", "in_numbers"),
+    [
+        (">M8", ">i8"),
+        (">m8", ">i8"),
+        (
+            "[('a', '>M8', (2,)), ('b', [('c', '>m8'), ('d', '<M8')])]",
+            [("a", ">i8", (2,)), ("b", [("c", ">i8"), ("d", "<i8")])],
+        ),
+    ],
+)
+def test_big_endian_times_without_a_unit_are_swapped(descr: str, in_numbers: Any) -> None:
+    dtype = np.dtype(in_numbers)
+    values = np.frombuffer(noise(3 * dtype.itemsize), dtype)
+    tensor = tensor_of(values.tobytes(), (3,), None, dtype=descr, byteorder="big")
+    assert joined(tensor, 20) == values.astype(dtype.newbyteorder("<")).tobytes()
+
+
 def test_other_items_in_columns() -> None:
     values = np.array([["ab", "c"], ["d", "efg"], ["", "h"]], "<U3")
     raw = values.tobytes(order="F")

@@ -28,7 +28,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
-from wtxtgit.text.native import stand_in
+from wtxtgit.text.native import little_endian, stand_in
 
 Content: TypeAlias = tuple[str, str, tuple[int, ...], bytes]
 """A tensor's name, dtype, shape and SHA-256."""
@@ -330,7 +330,7 @@ def _described(text: str) -> np.dtype[Any] | None:
 def _little(tensor: Tensor, piece: memoryview, dtype: np.dtype[Any]) -> memoryview:
     if piece.nbytes % dtype.itemsize:
         raise _wrong(tensor, f"has {tensor.nbytes} bytes, which are not whole items")
-    return _bytes(np.frombuffer(piece, dtype).astype(dtype.newbyteorder("<")))
+    return _bytes(little_endian(np.frombuffer(piece, dtype)))
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:

@@ -40,6 +40,7 @@ from wtxtgit.text.native import (
     BY_NUMPY,
     NUMPY_DTYPES,
     carrier_of,
+    little_endian,
     shaped,
     stands_for,
     view_as,
@@ -425,7 +426,7 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
 def raw_array(name: str, kind: NumpyType, array: NDArray[Any]) -> NumpyArray:
     """Return the bytes of an array whose dtype a text describes as `kind`."""
     if array.dtype.str.startswith(">"):
-        array = array.astype(array.dtype.newbyteorder("<"))
+        array = little_endian(array)
     # ascontiguousarray gives a scalar one dimension: the shape is put back.
     array = np.ascontiguousarray(array).reshape(array.shape)
     raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")

@@ -121,6 +121,14 @@ def view_as(
     return stand_in(carrier, descr) if is_extension else np.dtype(carrier), array.shape
 
 
+def little_endian(values: NDArray[Any]) -> NDArray[Any]:
+    """Copy an array into little-endian order."""
+    copy = np.empty(values.shape, values.dtype.newbyteorder("<"))
+    # astype leaves big-endian times without a unit as they are.
+    np.copyto(copy, values, casting="equiv")
+    return copy
+
+
 def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:
     """Return bytes as an array; raises TextError "limit" for shapes beyond numpy's own bounds."""
     try:
