@@ -107,6 +107,29 @@ def test_of_a_history_a_version_takes_what_it_differs_by(repo: Repo) -> None:
     assert both < packs(repo) * 1.2
 
 
+def test_of_a_folder_all_versions_are_taken_wherever_else_they_were(repo: Repo) -> None:
+    # Git lists an object once, by one of its paths.
+    put(repo, "kept/here.safetensors", MODEL)
+    put(repo, "a.safetensors", MODEL)
+    repo.add()
+    repo.commit()
+    # Equal to one parent of a merge, so that git's own log would leave out the other one.
+    repo.git("checkout", "-q", "-b", "side")
+    put(repo, "kept/here.safetensors", changed(MODEL, 2))
+    repo.add()
+    repo.commit()
+    repo.git("checkout", "-q", "-")
+    put(repo, "other.bin", OTHER + b"2")
+    repo.add()
+    repo.commit()
+    repo.git("merge", "-q", "-s", "ours", "-m", "m", "side")
+    done = imported(repo, b"kept", history=True)
+    assert {(one.path, one.object) for one in done.objects} == {
+        (b"kept/here.safetensors", sha256(content).hexdigest())
+        for content in (MODEL, changed(MODEL, 2))
+    }
+
+
 def test_what_is_named_is_taken_whatever_it_is(repo: Repo) -> None:
     (one,) = imported(repo, b"other.bin").objects
     assert one.detached

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
@@ -64,8 +65,11 @@ def blobs_of_commits(
     repo: Repository, tips: Sequence[str], known: Iterable[str] = (), paths: Sequence[bytes] = ()
 ) -> dict[str, bytes]:
     """Return the blobs and trees of commits, whatever they are; each with a path."""
+    # Git lists an object once, by one of its paths: it has to know which ones are meant.
+    chosen = () if b"." in paths else paths
+    literal = (f":(top,literal){os.fsdecode(path)}" for path in chosen)
     listed = repo.git(
-        "rev-list", "--objects", "--stdin",
+        "rev-list", "--objects", "--full-history", "--stdin", "--", *literal,
         stdin="".join(f"{tip}\n" for tip in (*tips, *(f"^{oid}" for oid in known))).encode(),
     )  # fmt: skip
     found = [match for line in listed.splitlines() if (match := _OBJECT.fullmatch(line))]
