@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,18 @@ from tests.kit import Repo
 from tests.review.repos import reviews
 from wtxtgit.report.review import Risk
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 FORMS = {"zip.pt": True, "legacy.pt": False}
 
 
-def saved(folder: Path, steps: int) -> dict[str, bytes]:
+@pytest.fixture(name="torch")
+def _torch() -> Any:
+    # It takes seconds to import, so those alone wait for it who run these tests.
+    return pytest.importorskip("torch", reason="torch is not installed: make torch-deps")
+
+
+def saved(torch: Any, folder: Path, steps: int) -> dict[str, bytes]:
     """Model, optimizer and what else a training script saves, under the name of the step."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LayerNorm(32))
@@ -46,14 +52,14 @@ def saved(folder: Path, steps: int) -> dict[str, bytes]:
     return made
 
 
-def test_no_flag(repo: Repo, tmp_path: Path) -> None:
+def test_no_flag(torch: Any, repo: Repo, tmp_path: Path) -> None:
     # Small numbers are pickled in other ways than large ones.
-    before, after = saved(tmp_path, 250), saved(tmp_path, 260)
+    before, after = saved(torch, tmp_path, 250), saved(torch, tmp_path, 260)
     found = reviews(repo, {name: (before[name], after[name]) for name in FORMS})
     assert {name: one.flags for name, one in found.items()} == dict.fromkeys(FORMS, ())
 
 
-def test_what_a_tensor_is_besides_its_values(repo: Repo, tmp_path: Path) -> None:
+def test_what_a_tensor_is_besides_its_values(torch: Any, repo: Repo, tmp_path: Path) -> None:
     def of(weight: float, *, is_trained: bool) -> bytes:
         path = tmp_path / "model.pt"
         values = torch.full((50,), weight)
