@@ -205,6 +205,7 @@ def record(name: str, made: Made) -> dict[str, Any]:
     return {**head, **beside, **made.given, **made.expected}
 
 
+@cache
 def made() -> dict[str, Made]:
     """All cases, by the name of their file without its ending."""
     return {**_arrays(), **_wsums(), **_signatures(), **_layouts()}
