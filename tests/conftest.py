@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests.kit import CONFIG, LAUNCHER, Repo, changes, safetensors
 from tests.kit.starts import PYTHON, TRUE_START, WTXTGIT, served
+from tests.kit.templates import Templates
 from wtxtgit.cli.boundary import COLLECTED
 from wtxtgit.git import run
 
@@ -125,6 +126,11 @@ def home(homes: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
         monkeypatch.setattr(sys, "executable", PYTHON)
     (folder / ".gitconfig").write_text(_CONFIG)
     return folder
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(tmp_path_factory.mktemp("templates"))
 
 
 @pytest.fixture

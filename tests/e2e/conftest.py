@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tests.e2e.sealed import Sealed
 from tests.e2e.weights import CHUNK, fold_with, read_fold, row_changed
 from tests.kit import LAUNCHER, Repo
 from tests.kit.pasting import make_pastable
+from tests.kit.templates import Templates, copyable
 from wtxtgit.git import run
 
 __all__ = ["lone", "shared"]
@@ -191,45 +191,10 @@ def _little_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WTXTGIT_MEMORY", "8MiB")
 
 
-@dataclass(frozen=True)
-class Templates:
-    """Repositories that are made once and copied."""
-
-    folder: Path
-
-    def copy(self, name: str, make: Callable[[Path], object], to: Path) -> Path:
-        """Copy what `make` makes of a folder that is not there; `to` is replaced."""
-        template = self.folder / name
-        if not template.exists():
-            making = self.folder / f"{name}.making"
-            make(making)
-            making.rename(template)
-        if to.exists():
-            shutil.rmtree(to)
-        shutil.copytree(template, to)
-        return to
-
-
-@pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
-    return Templates(tmp_path_factory.mktemp("templates"))
-
-
 @pytest.fixture
 def pairs(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     """A repository with commit and tag v1, then v2, of every file of PAIRS; v2 checked out."""
     return Repo(templates.copy("pairs", _make_pairs, tmp_path / "repo"))
-
-
-def copyable(folder: Path) -> Repo:
-    """Make an empty repository whose copies git takes for unchanged."""
-    repo = Repo(folder)
-    folder.mkdir()
-    repo.git("init", "-q")
-    # The copies' stat differs in device and inode; without these git filters all again.
-    repo.git("config", "core.checkStat", "minimal")
-    repo.git("config", "core.trustctime", "false")
-    return repo
 
 
 def _make_pairs(folder: Path) -> None:
@@ -287,6 +252,20 @@ def keys(templates: Templates, home: Path) -> None:
 def chain(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
     """A repository with two sealed checkpoints and one signer, alice, in its first commit."""
     return Sealed(templates.copy("chain", _make_chain, tmp_path / "chain"))
+
+
+Grown = Callable[[str, Callable[[Sealed], object]], Sealed]
+
+
+@pytest.fixture
+def grown(templates: Templates, chain: Sealed) -> Grown:
+    """The chain with what is done to it once, for all tests that name it alike."""
+
+    def grown(name: str, grow: Callable[[Sealed], object]) -> Sealed:
+        templates.grow(name, chain.path, lambda folder: grow(Sealed(folder)))
+        return chain
+
+    return grown
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e import sealed
 from tests.e2e.attacks import assert_told, brought_in, commit_of, ways
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -31,12 +32,15 @@ REWRITTEN = (MODEL, "ledger-rewritten")
 
 
 @pytest.fixture
-def long(chain: Sealed) -> Sealed:
+def long(grown: Grown) -> Sealed:
     """Three generations of one checkpoint, two of the other."""
-    for number in (2.0, 3.0):
-        chain.generation(number)
-    chain.generation(8.0, name=OTHER)
-    return chain
+
+    def grow(chain: Sealed) -> None:
+        for number in (2.0, 3.0):
+            chain.generation(number)
+        chain.generation(8.0, name=OTHER)
+
+    return grown("three and two", grow)
 
 
 def move(repo: Sealed, old: str, new: str) -> str:

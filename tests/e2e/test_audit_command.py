@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import (
     MODEL,
     OTHER,
@@ -27,17 +28,20 @@ from wtxtgit.report.audit import HINTS
 
 
 @pytest.fixture
-def faulty(chain: Sealed) -> Sealed:
+def faulty(grown: Grown) -> Sealed:
     """Two commits that are wrong between three that are not; tags of all."""
-    chain.generation(2.0)
-    chain.put(3.0)
-    chain.commit("nobody seals")
-    chain.git("tag", "fault")
-    chain.generation(4.0)
-    chain.generation(2.0, name=OTHER, key="mallory")
-    chain.git("tag", "distrust")
-    chain.generation(5.0)
-    return chain
+
+    def grow(chain: Sealed) -> None:
+        chain.generation(2.0)
+        chain.put(3.0)
+        chain.commit("nobody seals")
+        chain.git("tag", "fault")
+        chain.generation(4.0)
+        chain.generation(2.0, name=OTHER, key="mallory")
+        chain.git("tag", "distrust")
+        chain.generation(5.0)
+
+    return grown("faulty", grow)
 
 
 class TestExitCodes:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import sealed
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -24,12 +25,15 @@ from tests.e2e.sealed import (
 
 class TestLedgers:
     @pytest.fixture
-    def long(self, chain: Sealed) -> Sealed:
+    def long(self, grown: Grown) -> Sealed:
         """Three generations of each checkpoint."""
-        for number in (2.0, 3.0):
-            chain.generation(number)
-            chain.generation(number + 10, name=OTHER)
-        return chain
+
+        def grow(chain: Sealed) -> None:
+            for number in (2.0, 3.0):
+                chain.generation(number)
+                chain.generation(number + 10, name=OTHER)
+
+        return grown("three of each", grow)
 
     def test_rewritten(self, long: Sealed) -> None:
         """The same contents, sealed by the same signer, at another time."""

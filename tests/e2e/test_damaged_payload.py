@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Templates, copyable
 from tests.e2e.sealed import Sealed
 from tests.kit import safetensors
+from tests.kit.templates import Templates, copyable
 from tests.store.chunks import damage, lie
 from wtxtgit.git import run
 from wtxtgit.store.place import store_of

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Templates
 from tests.e2e.test_detached import ATTRIBUTES, SMALL, drop_store
 from tests.e2e.test_payload_remotes import model
 from tests.kit import LAUNCHER, Repo
+from tests.kit.templates import Templates
 from wtxtgit.filter.process import NOT_SENT
 from wtxtgit.git import run
 

@@ -10,6 +10,7 @@ from hashlib import sha256
 
 import pytest
 
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -51,14 +52,17 @@ def put(repo: Sealed, text: bytes, *, kept: bool = True) -> bytes:
 
 
 @pytest.fixture
-def kept(chain: Sealed) -> Sealed:
+def kept(grown: Grown) -> Sealed:
     """A repository whose checkpoint became a detached text, sealed so and committed."""
-    chain.write(".gitattributes", ATTRIBUTES)
-    chain.add(".gitattributes")
-    put(chain, version(1.0))
-    chain.seal(MODEL)
-    chain.commit()
-    return chain
+
+    def grow(chain: Sealed) -> None:
+        chain.write(".gitattributes", ATTRIBUTES)
+        chain.add(".gitattributes")
+        put(chain, version(1.0))
+        chain.seal(MODEL)
+        chain.commit()
+
+    return grown("detached", grow)
 
 
 def forget(repo: Sealed) -> None:

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Templates, copyable
 from tests.kit import Repo, safetensors
 from tests.kit.open_files import open_files
+from tests.kit.templates import Templates, copyable
 from wtxtgit.git import run
 
 pytestmark = [

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from tests.e2e.conftest import Templates
 from tests.e2e.test_delayed import SKIP
 from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.kit import Repo
+from tests.kit.templates import Templates
 from wtxtgit.checkpoint.inspect_tensors import inspect_tensors
 from wtxtgit.comparison.diff import diff
 from wtxtgit.errors import CheckError, EnvironmentFailure

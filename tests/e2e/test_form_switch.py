@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Templates, copyable
 from tests.kit import Repo, safetensors, text_of
+from tests.kit.templates import Templates, copyable
 from tests.text.naive_detached import detached
 from wtxtgit.git import run
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.git.repository import Config
@@ -17,24 +18,31 @@ ATTRIBUTES = (
 
 
 @pytest.fixture
-def driven(chain: Sealed) -> Sealed:
+def driven(grown: Grown) -> Sealed:
     """The merge drivers are set up; the filter is not, texts stay texts."""
+    return grown("driven", _drive)
+
+
+def _drive(chain: Sealed) -> None:
     for key, value in LAUNCHER.values().items():
         if key.startswith("merge."):
             chain.git("config", key, value)
     chain.write(".gitattributes", ATTRIBUTES)
     chain.add()
     chain.commit("attributes")
-    return chain
 
 
 @pytest.fixture
-def sides(driven: Sealed) -> Sealed:
+def sides(grown: Grown) -> Sealed:
     """`side` is one generation of MODEL ahead, `main` is checked out at where it began."""
-    driven.branch("side")
-    driven.generation(2.0)
-    driven.switch("main")
-    return driven
+
+    def grow(chain: Sealed) -> None:
+        _drive(chain)
+        chain.branch("side")
+        chain.generation(2.0)
+        chain.switch("main")
+
+    return grown("sides", grow)
 
 
 def merge_of(repo: Sealed, way: str, name: str, ok: tuple[int, ...] = (0,)) -> str:
@@ -132,6 +140,30 @@ def test_both_sides_began_one(driven: Sealed) -> None:
     assert (driven.path / f"{new}.wsum").read_bytes() == mine
 
 
+TAKEN = [
+    ("base", "one", "one", "ours"),
+    ("base", "base", "one", "theirs"),
+    ("base", "one", "base", "ours"),
+    ("none", "base", "one", "theirs"),
+    ("none", "one", "base", "ours"),
+    ("base", "one", "two", None),
+    ("base", "one", "other", None),
+    ("base", "one", "broken", None),
+    ("base", "broken", "one", None),
+    ("base", "base", "broken", None),
+    ("base", "broken", "base", None),
+    ("base", "broken", "broken", "ours"),
+    ("base", "base", "wsum", None),
+    ("wsum", "wsum", "one", None),
+    ("wsum", "wsum", "wsum2", "theirs"),
+    ("wsum", "wsum2", "wsum", "ours"),
+    ("none", "wsum", "wsum2", None),
+    ("none", "wsum", "wsum", "ours"),
+    ("base", "none", "one", None),
+]
+"""Of the base, ours and theirs: which side is taken, if any."""
+
+
 class TestFiles:
     """The driver by itself, on three files."""
 
@@ -149,40 +181,15 @@ class TestFiles:
             "wsum2": b"WSUM 1 b\n",
         }
 
-    @pytest.mark.parametrize(
-        ("base", "ours", "theirs", "taken"),
-        [
-            ("base", "one", "one", "ours"),
-            ("base", "base", "one", "theirs"),
-            ("base", "one", "base", "ours"),
-            ("none", "base", "one", "theirs"),
-            ("none", "one", "base", "ours"),
-            ("base", "one", "two", None),
-            ("base", "one", "other", None),
-            ("base", "one", "broken", None),
-            ("base", "broken", "one", None),
-            ("base", "base", "broken", None),
-            ("base", "broken", "base", None),
-            ("base", "broken", "broken", "ours"),
-            ("base", "base", "wsum", None),
-            ("wsum", "wsum", "one", None),
-            ("wsum", "wsum", "wsum2", "theirs"),
-            ("wsum", "wsum2", "wsum", "ours"),
-            ("none", "wsum", "wsum2", None),
-            ("none", "wsum", "wsum", "ours"),
-            ("base", "none", "one", None),
-        ],
-    )
-    def test_what_is_taken(
-        self, ledgers: dict[str, bytes], tmp_path: Path,
-        base: str, ours: str, theirs: str, taken: str | None,
-    ) -> None:  # fmt: skip
+    def test_what_is_taken(self, ledgers: dict[str, bytes], tmp_path: Path) -> None:
         files = [tmp_path / name for name in ("O", "A", "B")]
-        for file, name in zip(files, (base, ours, theirs), strict=True):
-            file.write_bytes(ledgers[name])
-        assert merge_ledgers(*files) == taken
-        wanted = theirs if taken == "theirs" else ours
-        assert files[1].read_bytes() == ledgers[wanted]
+        for *names, taken in TAKEN:
+            for file, name in zip(files, names, strict=True):
+                file.write_bytes(ledgers[name])
+            assert merge_ledgers(*files) == taken, names
+            _, ours, theirs = names
+            wanted = theirs if taken == "theirs" else ours
+            assert files[1].read_bytes() == ledgers[wanted], names
 
 
 def test_install_sets_it_up_and_uninstall_takes_it_back(repo: Repo) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Templates, assert_clean
+from tests.e2e.conftest import assert_clean
 from tests.e2e.merging import (
     Sides,
     assert_merged,
@@ -23,6 +23,7 @@ from tests.e2e.merging import (
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import FOLD, SAFETENSORS, base, edited
 from tests.kit import Repo
+from tests.kit.templates import Templates
 
 pytestmark = pytest.mark.usefixtures("driver")
 slow = pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, Said, Sealed, assert_holds
 from wtxtgit.text import ledger as text_ledger
 
@@ -21,18 +22,21 @@ def countersign(repo: Sealed, *words: str, key: str = "alice", ok: tuple[int, ..
 
 
 @pytest.fixture
-def rotated(chain: Sealed) -> Sealed:
+def rotated(grown: Grown) -> Sealed:
     """`side` has two generations of bob, who was removed on main since; main is checked out."""
-    chain.add_signer("bob")
-    chain.change_signers("alice")
-    chain.branch("side")
-    chain.generation(2.0, key="bob")
-    chain.generation(3.0, key="bob")
-    chain.switch("main")
-    chain.call("signers", "remove", "bob@example.com")
-    chain.add(".wtxt")
-    chain.change_signers("alice")
-    return chain
+
+    def grow(chain: Sealed) -> None:
+        chain.add_signer("bob")
+        chain.change_signers("alice")
+        chain.branch("side")
+        chain.generation(2.0, key="bob")
+        chain.generation(3.0, key="bob")
+        chain.switch("main")
+        chain.call("signers", "remove", "bob@example.com")
+        chain.add(".wtxt")
+        chain.change_signers("alice")
+
+    return grown("rotated", grow)
 
 
 def test_in_a_merge(rotated: Sealed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.conftest import Grown
 from tests.e2e.merging import unmerged
 from tests.e2e.sealed import (
     LEDGER,
@@ -52,15 +53,18 @@ def settle(repo: Sealed, name: str, content: bytes) -> None:
 
 class TestMoves:
     @pytest.fixture
-    def diverged(self, chain: Sealed) -> Sealed:
+    def diverged(self, grown: Grown) -> Sealed:
         """`side` moved the model, `main` sealed another generation of it."""
-        chain.branch("side")
-        move(chain)
-        chain.seal()
-        chain.commit("moved")
-        chain.switch("main")
-        chain.generation(2.0)
-        return chain
+
+        def grow(chain: Sealed) -> None:
+            chain.branch("side")
+            move(chain)
+            chain.seal()
+            chain.commit("moved")
+            chain.switch("main")
+            chain.generation(2.0)
+
+        return grown("moved aside", grow)
 
     @pytest.mark.parametrize("onto", ["main", "side"])
     def test_on_one_side_and_a_generation_on_the_other(self, diverged: Sealed, onto: str) -> None:
@@ -181,15 +185,17 @@ class TestMoves:
 
 class TestSides:
     @pytest.fixture
-    def conflict(self, chain: Sealed) -> Sealed:
-        chain.branch("side")
-        chain.generation(2.0)
-        chain.generation(3.0)
-        chain.switch("main")
-        chain.generation(4.0)
-        chain.merge("side", ok=(1,))
-        settle(chain, MODEL, text(5.0))
-        return chain
+    def conflict(self, grown: Grown) -> Sealed:
+        def grow(chain: Sealed) -> None:
+            chain.branch("side")
+            chain.generation(2.0)
+            chain.generation(3.0)
+            chain.switch("main")
+            chain.generation(4.0)
+            chain.merge("side", ok=(1,))
+            settle(chain, MODEL, text(5.0))
+
+        return grown("settled conflict", grow)
 
     def test_ours_goes_on(self, conflict: Sealed) -> None:
         reseal(conflict)

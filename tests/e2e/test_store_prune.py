@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import Templates
 from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.e2e.test_payload_remotes import cloned
 from tests.kit import Repo
+from tests.kit.templates import Templates
 from tests.store.chunks import damage
 from tests.store.forged import forge_end
 from wtxtgit.errors import EnvironmentFailure

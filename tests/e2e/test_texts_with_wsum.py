@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import wtxtgit
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import Sealed, assert_found, assert_holds
 from wtxtgit.filter.content import opaque_hash
 from wtxtgit.model.array import Meta, Signature
@@ -31,14 +32,17 @@ def write(chain: Sealed, value: float = 1.0, name: str = TEXT, *, pending: bool 
 
 
 @pytest.fixture
-def sealed(chain: Sealed) -> Sealed:
+def sealed(grown: Grown) -> Sealed:
     """Both are committed, sealed."""
-    wtxtgit.finalize(write(chain))
-    chain.add(TEXT, WSUM)
-    chain.seal(TEXT)
-    chain.call("check", "--staged")
-    chain.commit()
-    return chain
+
+    def grow(chain: Sealed) -> None:
+        wtxtgit.finalize(write(chain))
+        chain.add(TEXT, WSUM)
+        chain.seal(TEXT)
+        chain.call("check", "--staged")
+        chain.commit()
+
+    return grown("with a wsum", grow)
 
 
 def checked(chain: Sealed) -> set[tuple[str, str, str]]:
