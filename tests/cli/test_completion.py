@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import LAUNCHER, Repo, safetensors
+from tests.kit.templates import Templates, copyable
 
 HOSTILE = "$(touch${IFS}owned)"
 QUOTED = r"\$\(touch\$\{IFS\}owned\)"
@@ -41,7 +42,12 @@ def completed(repo: Repo, *words: str) -> list[str]:
 
 
 @pytest.fixture
-def model(repo: Repo) -> Repo:
+def model(templates: Templates, tmp_path: Path) -> Repo:
+    return Repo(templates.copy("to complete", _make_model, tmp_path / "repo"))
+
+
+def _make_model(folder: Path) -> Repo:
+    repo = copyable(folder)
     repo.write("sub/a.safetensors", safetensors(1.0, name="layers.0.q"))
     repo.write("sub/b.safetensors", safetensors(1.0, name=HOSTILE))
     repo.write(f"sub/{HOSTILE}", "x")
@@ -143,10 +149,14 @@ def test_tensors_of_a_history_are_completed(model: Repo) -> None:
     assert completed(model, "history", "--tensor", "lay") == []
 
 
+def script_of(repo: Repo, shell: str) -> bytes:
+    """What the command says to `_WTXTGIT_COMPLETE=bash_source wtxtgit`, or of another shell."""
+    return repo.run(*LAUNCHER.arguments, env={"_WTXTGIT_COMPLETE": f"{shell}_source"}).stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_a_script(repo: Repo, shell: str) -> None:
-    script = repo.run(*LAUNCHER.arguments, env={"_WTXTGIT_COMPLETE": f"{shell}_source"}).stdout
-    assert b"_WTXTGIT_COMPLETE" in script
+    assert b"_WTXTGIT_COMPLETE" in script_of(repo, shell)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +192,8 @@ def test_bash_completes_by_its_script(
 
 _TAB, _SHOW = "\t", "\x18"
 _ZSH = """
-    autoload -Uz compinit && compinit -u -D
-    eval "$(_WTXTGIT_COMPLETE=zsh_source wtxtgit)"
+    autoload -Uz compinit && compinit -u -C -d "$FOUND"
+    source "$ZDOTDIR/script"
     show() { print -rn -- $BUFFER >"$SHOWN"; exit }
     zle -N show && bindkey '^X' show
     told() { print READY }
@@ -217,30 +227,42 @@ def _type(shell: Sequence[str], repo: Repo, env: Mapping[str, str], typed: str) 
                 pass
 
 
-def typed_in_zsh(repo: Repo, folder: Path, typed: str) -> str:
-    """The line that zsh has after a tab."""
+def typed_in_zsh(repo: Repo, folder: Path, found: Path, typed: str) -> str:
+    """The line that zsh has after a tab; what it looked for at its start it leaves in `found`."""
     dots = folder / "dots"
     dots.mkdir()
     (dots / ".zshrc").write_text(_ZSH)
+    (dots / "script").write_bytes(script_of(repo, "zsh"))
     shown = dots / "shown"
-    env = {"PATH": with_program(folder), "ZDOTDIR": str(dots), "SHOWN": str(shown), "TERM": "vt100"}
+    places = {"ZDOTDIR": str(dots), "SHOWN": str(shown), "FOUND": str(found)}
+    env = {"PATH": with_program(folder), "TERM": "vt100", **places}
     _type(["zsh", "-d", "-i"], repo, env, typed)
     return shown.read_text()
 
 
 @pytest.fixture
-def spoken(model: Repo) -> Repo:
+def spoken(templates: Templates, tmp_path: Path, home: Path) -> Repo:
     """Names that only a shell which quotes them can be given."""
-    model.write("odd/one.safetensors", safetensors(1.0, name=SPOKEN))
-    model.write("odd/it's mine.safetensors", safetensors(1.0, name="a\nb"))
-    model.write("tools", "")
-    model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
-    model.git("add", "-f", "odd")
-    model.commit()
-    model.wtxtgit("track", "*.safetensors")
-    model.wtxtgit("signers", "add", "alice@example.com", "alice")
-    model.wtxtgit("seal", "--key", "alice", "sub/a.safetensors")
-    return model
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        model = _make_model(folder / "repo")
+        model.write("odd/one.safetensors", safetensors(1.0, name=SPOKEN))
+        model.write("odd/it's mine.safetensors", safetensors(1.0, name="a\nb"))
+        model.write("tools", "")
+        model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
+        model.git("add", "-f", "odd")
+        model.commit()
+        model.wtxtgit("track", "*.safetensors")
+        model.wtxtgit("signers", "add", "alice@example.com", "alice")
+        model.wtxtgit("seal", "--key", "alice", "sub/a.safetensors")
+        keys.rename(folder / "keys")
+
+    keys = home / ".config/wtxtgit/keys"
+    made = templates.copy("to quote", make, tmp_path / "made")
+    keys.parent.mkdir(parents=True, exist_ok=True)
+    (made / "keys").rename(keys)
+    return Repo(made / "repo")
 
 
 CASES = [
@@ -261,9 +283,12 @@ CASES = [
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 @pytest.mark.parametrize(("typed", "wanted"), CASES)
-def test_zsh_puts_in(spoken: Repo, tmp_path: Path, typed: str, wanted: str) -> None:
+def test_zsh_puts_in(
+    spoken: Repo, tmp_path: Path, templates: Templates, typed: str, wanted: str
+) -> None:
+    found = templates.folder / "zcompdump"
     # Quoted by zsh, so that running the line runs nothing that is in a name.
-    assert shlex.split(typed_in_zsh(spoken, tmp_path, typed))[-1] == wanted
+    assert shlex.split(typed_in_zsh(spoken, tmp_path, found, typed))[-1] == wanted
     assert not list(spoken.path.rglob("owned"))
 
 
@@ -280,9 +305,10 @@ def test_fish_lists(spoken: Repo, tmp_path: Path, typed: str, wanted: str) -> No
 def typed_in_bash(repo: Repo, folder: Path, typed: str) -> str:
     """The line that bash has after a tab."""
     shown = folder / "shown"
-    rc = folder / "bashrc"
+    rc, script = folder / "bashrc", folder / "script"
+    script.write_bytes(script_of(repo, "bash"))
     rc.write_text(
-        'eval "$(_WTXTGIT_COMPLETE=bash_source wtxtgit)"\n'
+        f"source {shlex.quote(str(script))}\n"
         'show() { printf %s "$READLINE_LINE" >"$SHOWN"; exit; }\n'
         "bind -x '\"\\C-x\": show'\nPS1=READY\n"
     )

@@ -12,9 +12,11 @@ import pytest
 
 from tests.containers.zip_files import npy
 from tests.data import fixture
+from tests.e2e.conftest import assert_clean_when_touched
 from tests.kit import Repo, safetensors, text_of
 from tests.kit.lfs import kept_by_lfs
 from tests.kit.refusals import REFUSED, is_possible
+from tests.kit.templates import Templates, copyable
 from tests.scale.many import MANY
 from wtxtgit.git.cut_off import PENDING
 from wtxtgit.text.grammar import is_text
@@ -50,8 +52,13 @@ def object_made(repo: Repo, kind: str, content: bytes) -> str:
 
 
 @pytest.fixture
-def history(repo: Repo, driver: None) -> Repo:
+def history(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     """Branches, an octopus, tags, notes, encodings, odd names; the first has no checkpoint."""
+    return Repo(templates.copy("to migrate", _make_history, tmp_path / "repo"))
+
+
+def _make_history(folder: Path) -> None:
+    repo = copyable(folder)
     repo.write("plain.txt", "1\n")
     repo.add()
     repo.commit("first")
@@ -78,7 +85,7 @@ def history(repo: Repo, driver: None) -> Repo:
     repo.git("tag", "-a", "-m", "a tree", "tree", "HEAD^{tree}")
     repo.git("notes", "add", "-m", "a note", "HEAD~1")
     repo.git("notes", "add", "-m", "another", "one")
-    return repo
+    assert_clean_when_touched(repo, repo.git("ls-files", "-z").decode().split("\0")[:-1])
 
 
 def test_an_export_of_an_import_gives_every_id_of_before(history: Repo) -> None:

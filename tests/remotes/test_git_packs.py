@@ -14,6 +14,7 @@ import pytest
 
 from tests.kit import Repo
 from tests.kit.packs import blobs_of, content_of
+from tests.kit.templates import Templates
 from tests.kit.told import Told
 from tests.remotes.test_fetched_parts import needed
 from tests.remotes.test_payload import text
@@ -34,17 +35,19 @@ COUNT = 6
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
+def bare(templates: Templates, tmp_path: Path) -> Path:
     """A repository with packs of some 300 KB each."""
-    folder = tmp_path / "bare.git"
-    run.git("init", "-q", "--bare", str(folder))
-    own = Store(tmp_path / "own")
-    place = GitPacks(Repository.discover(folder), folder.as_uri())
-    for seed in range(COUNT):
-        added(own, weights(20, seed))
-        assert not push_payload(own, place, [text(weights(20, seed))]).lacking
-    assert len(place.packs()) == COUNT
-    return folder
+
+    def make(folder: Path) -> None:
+        run.git("init", "-q", "--bare", str(folder))
+        own = Store(tmp_path / "own")
+        place = GitPacks(Repository.discover(folder), folder.as_uri())
+        for seed in range(COUNT):
+            added(own, weights(20, seed))
+            assert not push_payload(own, place, [text(weights(20, seed))]).lacking
+        assert len(place.packs()) == COUNT
+
+    return templates.copy("six packs", make, tmp_path / "bare.git")
 
 
 _SERVER = """\
@@ -205,14 +208,15 @@ class TestCutPacks:
         return weights(60)
 
     @pytest.fixture
-    def bare(self, chunks: list[bytes], tmp_path: Path) -> Path:
-        folder = tmp_path / "bare.git"
-        run.git("init", "-q", "--bare", str(folder))
-        own = Store(tmp_path / "own")
-        added(own, chunks)
-        place = GitPacks(Repository.discover(folder), folder.as_uri())
-        assert len(push_payload(own, place, [text(chunks)]).packs) == 1
-        return folder
+    def bare(self, templates: Templates, chunks: list[bytes], tmp_path: Path) -> Path:
+        def make(folder: Path) -> None:
+            run.git("init", "-q", "--bare", str(folder))
+            own = Store(tmp_path / "own")
+            added(own, chunks)
+            place = GitPacks(Repository.discover(folder), folder.as_uri())
+            assert len(push_payload(own, place, [text(chunks)]).packs) == 1
+
+        return templates.copy("a cut pack", make, tmp_path / "bare.git")
 
     @pytest.fixture
     def remote(self, repo: Repo, bare: Path) -> Remote:
