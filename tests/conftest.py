@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
 from tests.kit import CONFIG, LAUNCHER, Repo, changes, safetensors
@@ -66,6 +67,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in {*left}]
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Report of a test that passed, in a process of many, that it did: not how it began and ended.
+
+    Two of three reports would say that; to pass them on takes longer than many a test.
+    """
+    option = item.config.option
+    if not hasattr(item.config, "workerinput") or option.durations is not None or option.xmlpath:
+        return None
+    where = {"nodeid": item.nodeid, "location": item.location}
+    item.ihook.pytest_runtest_logstart(**where)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(**where)
+    return True
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -134,13 +152,17 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Repo:
+def repo(templates: Templates, tmp_path: Path) -> Repo:
     """An empty repository, without the driver."""
-    folder = tmp_path / "repo"
+    return Repo(templates.copy("empty", _make_empty, tmp_path / "repo"))
+
+
+def _make_empty(folder: Path) -> None:
     folder.mkdir()
-    made = Repo(folder)
-    made.git("init", "-q")
-    return made
+    Repo(folder).git("init", "-q")
+    # Git's examples would be copied each time.
+    for example in (folder / ".git/hooks").glob("*.sample"):
+        example.unlink()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from tests.docs.shell import Done, Step, assert_as_shown, run, steps
 from tests.kit import Repo
 
 
-@pytest.mark.true_start
 def test_the_tour_does_what_it_shows(tmp_path: Path) -> None:
     done = run(steps(*blocks("README.md", "console", "A tour")), tmp_path)
     assert_as_shown(done)

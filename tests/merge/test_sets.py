@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from tests.cli.test_reseal import change
 from tests.data import FIXTURES
+from tests.e2e.conftest import assert_clean_when_touched
 from tests.kit import Repo
+from tests.kit.templates import Templates, copyable
 from wtxtgit.containers.aero import read
 
 SOURCE = FIXTURES / "aero/aeroset_multi_a"
@@ -53,6 +56,22 @@ def both_sides(repo: Repo) -> None:
     committed(repo, "main")
 
 
+def with_sides(templates: Templates, folder: Path, form: tuple[str, ...] = ()) -> Repo:
+    def make(made: Path) -> None:
+        repo = copyable(made)
+        base(repo, *form)
+        both_sides(repo)
+        assert_clean_when_touched(repo, repo.git("ls-files", "-z").decode().split("\0")[:-1])
+
+    return Repo(templates.copy(" ".join(("sides of a set", *form)), make, folder))
+
+
+@pytest.fixture
+def sides(templates: Templates, tmp_path: Path, driver: None) -> Repo:
+    """What `both_sides` makes of a set; main is checked out."""
+    return with_sides(templates, tmp_path / "repo")
+
+
 def is_right(repo: Repo) -> None:
     """The index in work tree and commit is the one that reseal makes, and nothing is left to do."""
     assert repo.git("ls-files", "-u") == b""
@@ -87,9 +106,10 @@ WAYS = {
         ),
     ],
 )
-def test_the_index_is_made_anew(way: str, form: tuple[str, ...], repo: Repo, driver: None) -> None:
-    base(repo, *form)
-    both_sides(repo)
+def test_the_index_is_made_anew(
+    way: str, form: tuple[str, ...], templates: Templates, tmp_path: Path, driver: None
+) -> None:
+    repo = with_sides(templates, tmp_path / "repo", form)
     if way in ("picks", "rebase"):
         side = "topic" if way == "picks" else "main"
         repo.git("checkout", "-q", side)
@@ -197,77 +217,65 @@ def is_open(repo: Repo, said: bytes, why: bytes) -> None:
     assert listing(repo)["parts"]
 
 
-def test_a_part_that_moved_and_changed_is_for_people_to_decide(repo: Repo, driver: None) -> None:
-    base(repo)
-    both_sides(repo)
-    changed(repo, "set/part-004.aero", 0)
-    committed(repo, "the last part")
-    repo.git("checkout", "-q", "topic")
-    last_renamed(repo)
-    committed(repo, "renamed")
-    said = repo.run("git", "merge", "main", ok=(1,)).stderr
-    is_open(repo, said, b"only one side lists set/part-004.aero")
+def test_a_part_that_moved_and_changed_is_for_people_to_decide(sides: Repo) -> None:
+    changed(sides, "set/part-004.aero", 0)
+    committed(sides, "the last part")
+    sides.git("checkout", "-q", "topic")
+    last_renamed(sides)
+    committed(sides, "renamed")
+    said = sides.run("git", "merge", "main", ok=(1,)).stderr
+    is_open(sides, said, b"only one side lists set/part-004.aero")
 
 
-def test_a_part_in_conflict_leaves_the_index_in_conflict(repo: Repo, driver: None) -> None:
-    base(repo)
-    both_sides(repo)
-    changed(repo, FIRST, 0, by=2)
-    committed(repo, "the same rows")
-    said = repo.run("git", "merge", "topic", ok=(1,)).stderr
-    is_open(repo, said, b"set/part-000.aero is in conflict")
-    repo.wtxtgit("resolve", FIRST, "--strategy", "theirs")
-    repo.wtxtgit("reseal", "--stage", LISTING)
-    repo.git("commit", "-qm", "merged")
-    is_right(repo)
+def test_a_part_in_conflict_leaves_the_index_in_conflict(sides: Repo) -> None:
+    changed(sides, FIRST, 0, by=2)
+    committed(sides, "the same rows")
+    said = sides.run("git", "merge", "topic", ok=(1,)).stderr
+    is_open(sides, said, b"set/part-000.aero is in conflict")
+    sides.wtxtgit("resolve", FIRST, "--strategy", "theirs")
+    sides.wtxtgit("reseal", "--stage", LISTING)
+    sides.git("commit", "-qm", "merged")
+    is_right(sides)
 
 
-def test_a_strategy_that_settles_the_part_gives_the_index(repo: Repo, driver: None) -> None:
-    base(repo)
-    both_sides(repo)
-    changed(repo, FIRST, 0, by=2)
-    committed(repo, "the same rows")
-    repo.git("-c", "wtxtgit.mergeStrategy=theirs", "merge", "-q", "--no-edit", "topic")
-    is_right(repo)
+def test_a_strategy_that_settles_the_part_gives_the_index(sides: Repo) -> None:
+    changed(sides, FIRST, 0, by=2)
+    committed(sides, "the same rows")
+    sides.git("-c", "wtxtgit.mergeStrategy=theirs", "merge", "-q", "--no-edit", "topic")
+    is_right(sides)
 
 
-def test_a_crosswise_merge_is_left_to_reseal(repo: Repo, driver: None) -> None:
-    base(repo)
-    both_sides(repo)
-    repo.git("branch", "old")
-    repo.git("merge", "-q", "--no-edit", "topic")
-    repo.git("checkout", "-q", "topic")
-    repo.git("merge", "-q", "--no-edit", "old")
+def test_a_crosswise_merge_is_left_to_reseal(sides: Repo) -> None:
+    sides.git("branch", "old")
+    sides.git("merge", "-q", "--no-edit", "topic")
+    sides.git("checkout", "-q", "topic")
+    sides.git("merge", "-q", "--no-edit", "old")
     for branch, place in (("topic", 0), ("main", -1)):
-        repo.git("checkout", "-q", branch)
-        changed(repo, "set/part-002.aero", place)
-        committed(repo, branch)
-    said = repo.run("git", "merge", "topic", ok=(1,)).stderr
-    is_open(repo, said, b"it is unknown which trees git merges, or a file of the set")
-    repo.wtxtgit("reseal", "--stage", LISTING)
-    repo.git("commit", "-qm", "merged")
-    is_right(repo)
+        sides.git("checkout", "-q", branch)
+        changed(sides, "set/part-002.aero", place)
+        committed(sides, branch)
+    said = sides.run("git", "merge", "topic", ok=(1,)).stderr
+    is_open(sides, said, b"it is unknown which trees git merges, or a file of the set")
+    sides.wtxtgit("reseal", "--stage", LISTING)
+    sides.git("commit", "-qm", "merged")
+    is_right(sides)
 
 
-def test_trees_that_do_not_hold_what_the_driver_was_given(repo: Repo, driver: None) -> None:
-    base(repo)
-    both_sides(repo)
-    repo.git("checkout", "-q", "-b", "other", "topic")
-    changed(repo, FIRST, 1)
-    committed(repo, "other")
-    repo.git("checkout", "-q", "main")
-    other = repo.git("rev-parse", "other").decode().strip()
-    said = repo.run("git", "cherry-pick", "topic", ok=(1,), env={f"GITHEAD_{other}": "x"}).stderr
-    is_open(repo, said, b"it is unknown which trees git merges")
+def test_trees_that_do_not_hold_what_the_driver_was_given(sides: Repo) -> None:
+    sides.git("checkout", "-q", "-b", "other", "topic")
+    changed(sides, FIRST, 1)
+    committed(sides, "other")
+    sides.git("checkout", "-q", "main")
+    other = sides.git("rev-parse", "other").decode().strip()
+    said = sides.run("git", "cherry-pick", "topic", ok=(1,), env={f"GITHEAD_{other}": "x"}).stderr
+    is_open(sides, said, b"it is unknown which trees git merges")
 
 
-def test_a_staged_part_is_not_that_of_the_commit(repo: Repo, driver: None) -> None:
-    base(repo)
-    both_sides(repo)
-    change(repo.path / FIRST, names(repo, FIRST)[1])
-    repo.git("add", "-A")
-    said = repo.run("git", "cherry-pick", "-n", "topic", ok=(1,)).stderr
-    is_open(repo, said, b"changes of it are staged")
+def test_a_staged_part_is_not_that_of_the_commit(sides: Repo) -> None:
+    change(sides.path / FIRST, names(sides, FIRST)[1])
+    sides.git("add", "-A")
+    said = sides.run("git", "cherry-pick", "-n", "topic", ok=(1,)).stderr
+    is_open(sides, said, b"changes of it are staged")
 
 
 def test_a_stash(repo: Repo, driver: None) -> None:

@@ -18,6 +18,7 @@ def _hold(worlds: Worlds, commits: int) -> None:
     assert not worlds.wrong, "\n\n".join(worlds.wrong[:3])
 
 
+@pytest.mark.slow
 def test_worlds_of_four_commits() -> None:
     worlds = explore(4, 1)
     _hold(worlds, 3_000)
