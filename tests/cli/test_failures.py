@@ -282,7 +282,7 @@ def test_a_reader_that_was_never_there(arguments: list[str], wtxtgit: Command) -
 
 def test_a_reader_that_leaves_after_one_byte(wtxtgit: Command) -> None:
     # More than a pipe has room for, or the command may have ended before the reader leaves.
-    big_file(wtxtgit.folder)
+    big_file(wtxtgit.folder, size=8 * 1024 * 1024)
     end, start = os.pipe()
     process = wtxtgit.start("emit", "big", stdout=start)
     os.close(start)
@@ -306,11 +306,11 @@ def test_standard_error_that_was_closed_before(wtxtgit: Command) -> None:
     assert (done.code, done.out, done.err) == (3, b"", "")
 
 
-def big_file(folder: Path, name: str = "big") -> Path:
+def big_file(folder: Path, name: str = "big", size: int = BIG) -> Path:
     """A large file that takes no room."""
     path = folder / name
     with path.open("wb") as file:
-        file.truncate(BIG)
+        file.truncate(size)
     return path
 
 

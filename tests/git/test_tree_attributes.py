@@ -123,9 +123,9 @@ def test_where_names_of_any_case_are_one(repo: Repo, pattern: bytes) -> None:
     repo.git("checkout", "-q", "-f", "--detach", make.commit(files))
     with TreeAttributes(repo.repository) as attributes:
         # Each alone: whether git has to be asked anew hangs on the paths as well.
-        for path in PATHS:
-            for ignore_case in (False, True):
-                repo.git("config", "core.ignoreCase", str(ignore_case).lower())
+        for ignore_case in (False, True):
+            repo.git("config", "core.ignoreCase", str(ignore_case).lower())
+            for path in PATHS:
                 values = attributes.values(
                     attribute_files(make, files), [path], ("filter",), ignore_case=ignore_case
                 )

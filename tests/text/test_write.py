@@ -145,24 +145,22 @@ def test_a_run_has_more_lines_than_are_armored_at_a_time() -> None:
     assert lines > grammar.PASS_LINES
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 5, None])
 @pytest.mark.parametrize("name", SNAPSHOTS)
-def test_file_stream_and_dumps_give_the_slow_references_text(
-    name: str, threads: int | None, tmp_path: Path
-) -> None:
+def test_file_stream_and_dumps_give_the_slow_references_text(name: str, tmp_path: Path) -> None:
     source = SNAPSHOTS[name]
     wanted = slow_dumps(source)
-    assert dumps(source, threads=threads) == wanted
-    path = tmp_path / "text"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        writer = TextWriter(source, threads=threads)
-        writer.write_file(descriptor)
-    finally:
-        os.close(descriptor)
-    assert path.read_bytes() == wanted
-    assert writer.size == len(wanted)
-    assert b"".join(writer.stream()) == wanted
+    for threads in (1, 2, 3, 5, None):
+        assert dumps(source, threads=threads) == wanted, threads
+        path = tmp_path / f"text-{threads}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            writer = TextWriter(source, threads=threads)
+            writer.write_file(descriptor)
+        finally:
+            os.close(descriptor)
+        assert path.read_bytes() == wanted, threads
+        assert writer.size == len(wanted), threads
+        assert b"".join(writer.stream()) == wanted, threads
 
 
 @pytest.mark.parametrize("name", [name for name in SNAPSHOTS if name != "pending"])
