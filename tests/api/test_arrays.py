@@ -53,11 +53,11 @@ def filled(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.frombuffer(raw, made).reshape(shape)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (2, 3, 4), (0,), (3, 0, 2), (1, 1, 1)])
 @pytest.mark.parametrize("dtype", NATIVE + OTHER)
-def test_an_array_of_any_dtype_and_shape_comes_back(dtype: str, shape: tuple[int, ...]) -> None:
-    array = filled(dtype, shape)
-    same(round_trip({"W": array})["W"], array)
+def test_an_array_of_any_dtype_and_shape_comes_back(dtype: str) -> None:
+    for shape in ((), (1,), (5,), (3, 4), (2, 3, 4), (0,), (3, 0, 2), (1, 1, 1)):
+        array = filled(dtype, shape)
+        same(round_trip({"W": array})["W"], array)
 
 
 @pytest.mark.parametrize(

@@ -158,10 +158,10 @@ def test_which_opcodes_are_read() -> None:
     }
 
 
-@pytest.mark.parametrize("code", [c for c in range(256) if bytes([c]) not in READ_OPCODES])
-def test_other_opcodes_are_refused(code: int) -> None:
-    error = refusal(b"\x80\x02" + bytes([code]) + b"\n\n\n\n.")
-    assert (error.kind, error.offset) == ("structure", 2)
+def test_other_opcodes_are_refused() -> None:
+    for code in [c for c in range(256) if bytes([c]) not in READ_OPCODES]:
+        error = refusal(b"\x80\x02" + bytes([code]) + b"\n\n\n\n.")
+        assert (error.kind, error.offset) == ("structure", 2), code
 
 
 LONG = pickle_read.MAX_INTEGER_BYTES + 1

@@ -246,21 +246,28 @@ def test_armor_that_is_not_strict_is_refused(kind: str) -> None:
         plain_of(BAD_ARMOR[kind], KEY)
 
 
-@pytest.mark.parametrize("size", range(90, 240))
-def test_an_armor_of_any_length_has_one_spelling(size: int) -> None:
-    plain = content(size)
-    data = b"".join(armor.armored([plain[:50], plain[50:]]))
-    view = armor.dearmored(memoryview(data), "f")
-    assert bytes(view) == plain
-    assert bytes(view[49:90]) == plain[49:90]
-    last = data.splitlines()[-2]
-    # Bits that stand for nothing, in the last line.
-    if last.endswith(b"="):
-        at = last.rstrip(b"=")[-1:]
-        other = bytes([at[0] + 1]) if at not in b"Zz9/" else b"B"
-        bad = data.replace(last, last.rstrip(b"=")[:-1] + other + b"=" * last.count(b"="))
-        with pytest.raises(AgeError):
-            bytes(armor.dearmored(memoryview(bad), "f"))
+def test_an_armor_of_any_length_has_one_spelling() -> None:
+    for size in range(90, 240):
+        plain = content(size)
+        data = b"".join(armor.armored([plain[:50], plain[50:]]))
+        view = armor.dearmored(memoryview(data), "f")
+        assert bytes(view) == plain, size
+        assert bytes(view[49:90]) == plain[49:90], size
+        last = data.splitlines()[-2]
+        # Bits that stand for nothing, in the last line.
+        if last.endswith(b"="):
+            at = last.rstrip(b"=")[-1:]
+            other = bytes([at[0] + 1]) if at not in b"Zz9/" else b"B"
+            bad = data.replace(last, last.rstrip(b"=")[:-1] + other + b"=" * last.count(b"="))
+            assert is_refused(bad), size
+
+
+def is_refused(data: bytes) -> bool:
+    try:
+        bytes(armor.dearmored(memoryview(data), "f"))
+    except AgeError:
+        return True
+    return False
 
 
 @given(st.integers(0, len(ARMOR) - 1), st.integers(1, 255))
