@@ -16,7 +16,7 @@ from tests.data import fixture, golden
 from wtxtgit.containers.any_format import describe
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
-from wtxtgit.tensors.tensor_bytes import BLOCK, NUMPY, array, blocks
+from wtxtgit.tensors.tensor_bytes import BLOCK, NUMPY, array, blocks, numpy_dtype
 
 ELEMENTS = sorted(NUMPY)
 
@@ -129,7 +129,7 @@ DESCRIBED = [
     (">U3", np.array(["a", "é€", "xyz"], ">U3")),
     (">i4", np.arange(3, dtype=">i4")),
     (">M8[D]", np.array(["2020-01-01", "NaT", "1970-01-02"], ">M8[D]")),
-    ("[('a', '>i4'), ('b', '<f8', (2,)), ('', '|V3'), ('c', '|S2')]", None),
+    ("[('a', '>i4'), ('b', '<f8', (2,)), ('v', '|V3'), ('c', '|S2')]", None),
 ]
 
 
@@ -138,7 +138,7 @@ def test_other_items_of_big_endian_npy_files_are_swapped(
     descr: str, values: np.ndarray | None
 ) -> None:
     if values is None:
-        dtype = np.dtype([("a", ">i4"), ("b", "<f8", (2,)), ("", "|V3"), ("c", "|S2")])
+        dtype = np.dtype([("a", ">i4"), ("b", "<f8", (2,)), ("v", "|V3"), ("c", "|S2")])
         values = np.frombuffer(noise(3 * dtype.itemsize), dtype)
     tensor = tensor_of(values.tobytes(), (3,), None, dtype=descr, byteorder="big")
     swapped = values.astype(values.dtype.newbyteorder("<"))
@@ -162,6 +162,23 @@ def test_big_endian_times_without_a_unit_are_swapped(descr: str, in_numbers: Any
     values = np.frombuffer(noise(3 * dtype.itemsize), dtype)
     tensor = tensor_of(values.tobytes(), (3,), None, dtype=descr, byteorder="big")
     assert joined(tensor, 20) == values.astype(dtype.newbyteorder("<")).tobytes()
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_padding_of_records_is_no_field(order: str) -> None:
+    fields = [("a", "u1"), ("b", f"{order}f8"), ("c", f"{order}i2", (3,))]
+    dtype = np.dtype(fields, align=True)
+    raw = noise(2 * dtype.itemsize)
+    values = np.frombuffer(raw, dtype)
+    descr = repr(np.lib.format.dtype_to_descr(dtype))
+    tensor = tensor_of(raw, (2,), None, dtype=descr, byteorder="little")
+    assert array(tensor).dtype == dtype
+    assert np.array_equal(array(tensor), values)
+    little = numpy_dtype(tensor)
+    assert little == dtype.newbyteorder("<")
+    swapped = np.frombuffer(joined(tensor), little)
+    assert np.array_equal(swapped, values)
+    assert joined(tensor)[1:8] == raw[1:8]
 
 
 def test_other_items_in_columns() -> None:

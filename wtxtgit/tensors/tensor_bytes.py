@@ -18,6 +18,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.format import descr_to_dtype
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
@@ -303,8 +304,8 @@ def _gathered(data: memoryview, steps: _Strides, item: int, size: int) -> Iterat
 def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
     """Return the big-endian dtype of the items, None if there is nothing to swap."""
     if tensor.element is None:
-        # Each field of a record may have its own byte order.
-        dtype = _described(tensor.dtype)
+        # Each field of a record may have its own byte order. Padding is copied as fields.
+        dtype = _described(tensor.dtype, np.dtype)
         return None if dtype is None or dtype == dtype.newbyteorder("<") else dtype
     if tensor.byteorder == "little":
         return None
@@ -312,14 +313,19 @@ def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
     return np.dtype(f">u{width}") if width > 1 else None
 
 
-def _described(text: str) -> np.dtype[Any] | None:
-    """Return the dtype for an npy descr; None if there is none, or if it contains objects."""
+def _described(
+    text: str, of_fields: Callable[[Any], np.dtype[Any]] = descr_to_dtype
+) -> np.dtype[Any] | None:
+    """Return the dtype for an npy descr; None if there is none, or if it contains objects.
+
+    `of_fields` makes it of a record's fields: as numpy reads them, without those that are padding.
+    """
     try:
         if _DESCR.fullmatch(text):
             dtype = np.dtype(text)
         elif text.startswith("["):
             fields: object = npy_literal.parse(text)
-            dtype = np.dtype(fields)  # type: ignore[call-overload]
+            dtype = of_fields(fields)
         else:
             return None
     except (FormatError, TypeError, ValueError, OverflowError, MemoryError, RecursionError):
