@@ -121,6 +121,15 @@ def test_one_array_becomes_npy(wtxtgit: Command) -> None:
     np.testing.assert_array_equal(np.load(wtxtgit.folder / "w.npy"), WEIGHTS["half"])
 
 
+def test_what_is_no_number_is_not_converted(wtxtgit: Command) -> None:
+    np.savez(wtxtgit.folder / "words.npz", words=np.array([b"ab", b"c"]))
+    # Whatever the format: npz itself holds strings.
+    for target in ("copy.npz", "words.safetensors"):
+        done = wtxtgit("convert", "words.npz", target)
+        assert done.code == 3
+        assert "'words' is |S2, which can be listed but not converted" in done.complaint()
+
+
 def test_several_arrays_do_not_fit_npy(model: str, wtxtgit: Command) -> None:
     done = wtxtgit("convert", model, "w.npy")
     assert (done.code, done.out) == (3, b"")

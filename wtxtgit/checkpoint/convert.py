@@ -86,7 +86,7 @@ def sources_of(
             )
         why = None if tensor.absent is None else f"has no bytes: {tensor.absent}"
         if why is None and tensor.element is None and tensor.packing is None:
-            why = f"is {tensor.dtype}, which only {description.format} can hold"
+            why = f"is {tensor.dtype}, which can be listed but not converted"
         if why is None:
             tensors.append(tensor)
         elif unfit is None:
