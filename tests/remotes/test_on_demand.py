@@ -79,7 +79,7 @@ def test_threads_share_what_a_filter_makes_once() -> None:
     once = plumbing.Once(make)
 
     def ask(meanwhile: Callable[[], None]) -> object:
-        waits[:] = [] if once.is_made or waits else [meanwhile]
+        waits[:] = [] if once.has_value or waits else [meanwhile]
         return once()
 
     one, other = of_two_threads(ask)

@@ -408,13 +408,13 @@ class _Bar:
         label = clipped(escaped(self._label), max(console.width * 5 // 8, _LEAST_LABEL))
         room = console.width - len(label) - 1
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-        figures = _FIGURES + len(self._files_told(self._files)) + len(", ")
+        figures = _FIGURES + len(self._file_count(self._files)) + len(", ")
         for needed in (figures, figures - _SPEED):
             if (bar := min(room - needed - 1, _LONGEST_BAR)) >= _SHORTEST_BAR:
                 columns.append(BarColumn(bar, "bright_black", "green", "green"))
                 room -= bar + 1
                 break
-        figures_text = partial(self._told, room)
+        figures_text = partial(self._figures, room)
         columns.append(Figures())
         # What a command prints is for its reader; messages stand above the bar.
         shown = Progress(*columns, console=console, transient=True, redirect_stdout=False)
@@ -440,15 +440,15 @@ class _Bar:
     def _is_by_files(self) -> bool:
         return self._goes_by_files and self._files > 1 and not self._is_known
 
-    def _files_told(self, done: int) -> str:
+    def _file_count(self, done: int) -> str:
         return f"{done:,} of {counted(self._files, self._noun)}" if self._files > 1 else ""
 
-    def _told(self, room: int) -> str:
+    def _figures(self, room: int) -> str:
         """Files, bytes, how many a second, the time left: as much of it as there is room for."""
         from wtxtgit.report.figures import size
 
         passed = max(time.monotonic() - self._since, _TICK)
-        files, done = self._files_told(self._files_done), size(self._done)
+        files, done = self._file_count(self._files_done), size(self._done)
         speed, most, left = f"{size(int(self._done / passed))}/s", done, ""
         share, whole = self._share()
         if whole and not self._is_by_files:

@@ -65,7 +65,7 @@ def _run_and_keep(arguments: list[str]) -> int:
         return _run(arguments)
     finally:
         # Those of all files at once.
-        if _proved.is_made:
+        if _proved.has_value:
             _proved().close()
 
 
@@ -114,7 +114,7 @@ def settings(repo: Repository | None = None, *, detached: bool = False) -> Filte
         _config.have(repo.config)
     return FilterSettings(
         skip_smudge=environment.skip_smudge(),
-        wanted=_wanted,
+        wanted=_is_selected,
         store=_store,
         learn=_learn,
         folder=_spool_folder,
@@ -133,24 +133,24 @@ class Once(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._made: tuple[T] | None = None
+        self._value: tuple[T] | None = None
         # One value asks for another.
         self._lock = RLock()
 
     def __call__(self) -> T:
         with self._lock:
-            if self._made is None:
-                self._made = (self._make(),)
-            return self._made[0]
+            if self._value is None:
+                self._value = (self._make(),)
+            return self._value[0]
 
     def have(self, value: T) -> None:
         """Take a value that was made elsewhere."""
         with self._lock:
-            self._made = (value,)
+            self._value = (value,)
 
     @property
-    def is_made(self) -> bool:
-        return self._made is not None
+    def has_value(self) -> bool:
+        return self._value is not None
 
 
 def _keeping(path: bytes) -> AbstractContextManager[Keep]:
@@ -266,7 +266,7 @@ def _selection() -> Callable[[bytes], bool]:
     return selected(_config().get)
 
 
-def _wanted(path: bytes) -> bool:
+def _is_selected(path: bytes) -> bool:
     return _selection()(path)
 
 

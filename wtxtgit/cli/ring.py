@@ -105,7 +105,7 @@ def _ranked_row(generation: RankedGeneration, world: int) -> tuple[str, ...]:
         generation.ts,
         size(generation.size),
         f"{parts}, pinned" if is_pinned else parts,
-        _told(generation.parts.values()),
+        _deliveries(generation.parts.values()),
     )
 
 
@@ -123,11 +123,11 @@ def _row(generation: Generation) -> tuple[str, ...]:
         f"{kind}, pinned" if generation.is_pinned else kind,
         size(generation.size),
         generation.this.hex()[:12],
-        _told([generation]),
+        _deliveries([generation]),
     )
 
 
-def _told(parts: Iterable[Generation]) -> str:
+def _deliveries(parts: Iterable[Generation]) -> str:
     counts: dict[str, int] = {}
     for one in (one for part in parts for one in part.deliveries):
         counts[one.state.value] = counts.get(one.state.value, 0) + 1

@@ -142,7 +142,7 @@ class DecodedParts:
         self._left = MAX_PASSES * options.max_chunk
         self._size = 0
         self._distinct = 0
-        self._seen: set[Hashable] = set()
+        self._counted: set[Hashable] = set()
         self._parts: dict[Hashable, ByteView] = {}
 
     def of_file(self, size: int) -> DecodedParts:
@@ -153,12 +153,12 @@ class DecodedParts:
         return self
 
     def _count(self, key: Hashable, nbytes: int) -> None:
-        if key not in self._seen:
+        if key not in self._counted:
             most = most_decoded(self._size, self._options)
             if self._distinct + nbytes > most:
                 raise FormatError(over_limit("compressed parts of the file", most), kind="limit")
             self._distinct += nbytes
-            self._seen.add(key)
+            self._counted.add(key)
         spend(self._options, nbytes)
 
     def open(self, key: Hashable, nbytes: int, decode: Callable[[], ByteView]) -> ByteView:

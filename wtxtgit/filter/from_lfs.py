@@ -139,7 +139,7 @@ def write_pointed(
     the repository's prefix. What can't be obtained or written is reported, and does not stop the
     others.
     """
-    pointers = list(_standing(repo, pathspecs))
+    pointers = list(_pointer_files(repo, pathspecs))
     if pointers:
         expect(progress, sum(to.nbytes for _, to, _ in pointers), len(pointers))
     objects = LfsObjects(repo)
@@ -175,7 +175,7 @@ def write_pointed(
     return PointedFiles(tuple(written), tuple(lacking), why, tuple(failed))
 
 
-def _standing(
+def _pointer_files(
     repo: Repository, pathspecs: Sequence[str]
 ) -> Iterator[tuple[TreeEntry, LfsObject, Moment | None]]:
     """Yield files of ours that are pointers, what they point to, and when they were written."""

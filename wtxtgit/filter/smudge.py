@@ -38,7 +38,7 @@ FindProved = Callable[[], "ProvedTexts | None"]
 """Returns the texts that were proved before, None if unknown; only used for detached texts."""
 
 
-def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
+def _source_of(text: ByteView, payload: FindPayload) -> PayloadSource:
     source = payload() if is_detached(text) else None
     return NO_PAYLOAD if source is None else source
 
@@ -89,7 +89,7 @@ def smudge(
     """
     if not is_text(text):
         return Smudged(text)
-    indexed = indexed or index(text, payload=_found(text, payload))
+    indexed = indexed or index(text, payload=_source_of(text, payload))
     known = _proved(text, indexed, proved, threads)
     # Decided before the first byte is yielded, because git can't be asked to discard it later. The
     # states are taken before packs are read, since they may be modified meanwhile.
@@ -120,7 +120,7 @@ def smudge_into(
         write_all(descriptor, pieces(text))
         return Smudged(text)
     is_whole = False
-    indexed = indexed or index(text, payload=_found(text, payload))
+    indexed = indexed or index(text, payload=_source_of(text, payload))
     known = _proved(text, indexed, proved, threads)
     if known is not None:
         expect(progress, sum(array.nbytes for array in indexed.arrays))

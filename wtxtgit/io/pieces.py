@@ -43,7 +43,7 @@ def view_of_pieces(
         nbytes += len(piece)
         if nbytes > in_memory:
             # Each piece is released once it is written, so that none is held twice.
-            return spooled(chain(_taken(first), rest), folder, in_memory=0)
+            return spooled(chain(_emptied(first), rest), folder, in_memory=0)
     return memoryview(first[0]) if len(first) == 1 else Windowed(PieceWindows(first, nbytes))
 
 
@@ -130,7 +130,7 @@ class PieceWindows:
         return memoryview(self._pieces[number])[max(0, start - begin) : max(0, end - begin)]
 
 
-def _taken(pieces: deque[bytes]) -> Iterator[bytes]:
+def _emptied(pieces: deque[bytes]) -> Iterator[bytes]:
     while pieces:
         yield pieces.popleft()
 

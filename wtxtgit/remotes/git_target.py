@@ -88,7 +88,7 @@ class BranchFolder:
         tip = self._branch.seen()
         is_now = False
         for _ in range(MOST_ATTEMPTS):
-            entries = self._there(tip)
+            entries = self._files_at(tip)
             new = [
                 name
                 for name, oid in blobs.items()
@@ -143,9 +143,9 @@ class BranchFolder:
         return True
 
     def _now(self) -> dict[str, TreeEntry]:
-        return self._there(self._branch.fetch())
+        return self._files_at(self._branch.fetch())
 
-    def _there(self, tip: str | None) -> dict[str, TreeEntry]:
+    def _files_at(self, tip: str | None) -> dict[str, TreeEntry]:
         """Return all files by name, including those of the history that now have another path."""
         if tip is None:
             return {}

@@ -192,25 +192,25 @@ class OciRepository:
 
         Raises InputError at once if there is no such blob.
         """
-        answer = self._asked_blob(sha256, {})
+        answer = self._request_blob(sha256, {})
         if answer.status_code in GONE:
             raise InputError(f"{self.label}: no blob {sha256}")
         self._checked(answer, f"blobs/sha256:{sha256}", (200,))
-        return self._came(answer, sha256)
+        return self._blocks(answer, sha256)
 
     @contextlib.contextmanager
     def part(self, sha256: str, byte_range: str) -> Iterator[HttpAnswer]:
         """Request a part of a blob: see `http.ranges`."""
-        answer = self._asked_blob(sha256, {"Range": byte_range})
+        answer = self._request_blob(sha256, {"Range": byte_range})
         with contextlib.closing(answer):
-            yield HttpAnswer(answer.status_code, answer.headers, self._came(answer, sha256))
+            yield HttpAnswer(answer.status_code, answer.headers, self._blocks(answer, sha256))
 
-    def _asked_blob(self, sha256: str, headers: dict[str, str]) -> Any:
+    def _request_blob(self, sha256: str, headers: dict[str, str]) -> Any:
         url = f"{self._at}blobs/sha256:{sha256}"
         headers["Accept-Encoding"] = "identity"
         return self._client.do_request(url, "GET", headers=headers, stream=True)
 
-    def _came(self, answer: Any, sha256: str) -> Iterator[bytes]:
+    def _blocks(self, answer: Any, sha256: str) -> Iterator[bytes]:
         with (
             contextlib.closing(answer),
             _failures(f"{self.label}: {sha256}", "the answer ends early"),

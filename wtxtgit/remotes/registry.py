@@ -53,25 +53,25 @@ class Registry(OneByOne):
 
 class _RegistrySession(Session):
     def __init__(self, repository: OciRepository, tag: str) -> None:
-        self.label, self._there, self._tag = repository.label, repository, tag
+        self.label, self._repository, self._tag = repository.label, repository, tag
 
     def prepare(self) -> None:
-        self._there.upload_config()
+        self._repository.upload_config()
 
     def find(self, name: str) -> StoredFile | None:
-        manifest = self._there.manifest(name)
+        manifest = self._repository.manifest(name)
         return None if manifest is None else _stored(name, manifest)
 
     def read(self, stored: StoredFile) -> ByteView:
-        blocks = self._there.blob(stored.sha256 or "")
+        blocks = self._repository.blob(stored.sha256 or "")
         return received(self.label, stored.name, blocks, stored.nbytes)
 
     def has(self, stored: StoredFile, sha256: str) -> bool:
-        return stored.sha256 == sha256 and self._there.blob_size(sha256) is not None
+        return stored.sha256 == sha256 and self._repository.blob_size(sha256) is not None
 
     def all(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all files; each needs a request."""
-        for name in self._there.tags():
+        for name in self._repository.tags():
             if name.startswith(prefix) and name != self._tag:
                 with contextlib.suppress(InputError):
                     stored = self.find(name)
@@ -79,13 +79,13 @@ class _RegistrySession(Session):
                         yield stored
 
     def write(self, file: Outgoing, about: Mapping[str, str], *, replace: bool) -> bool:
-        self._there.upload(file)
-        self._there.tag(file.name, _delivery([file], about))
+        self._repository.upload(file)
+        self._repository.tag(file.name, _delivery([file], about))
         return True
 
     def settle(self, files: Sequence[Outgoing], about: Mapping[str, str], *, is_new: bool) -> None:
         if is_new:
-            self._there.tag(self._tag, _delivery(files, about))
+            self._repository.tag(self._tag, _delivery(files, about))
 
 
 def _delivery(files: Sequence[Outgoing], about: Mapping[str, str]) -> dict[str, Any]:

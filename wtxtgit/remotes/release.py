@@ -144,22 +144,22 @@ class _ReleaseSession(Session):
         self._place = self.release() or self.create()
 
     @cached_property
-    def _found(self) -> dict[str, _Asset]:
+    def _assets(self) -> dict[str, _Asset]:
         release = self._place or self.release()
         return self.assets(release) if release is not None else {}
 
     def find(self, name: str) -> StoredFile | None:
-        asset = self._found.get(name)
+        asset = self._assets.get(name)
         return asset.stored if asset is not None and asset.is_whole else None
 
     def all(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all files, with their digests if the server states them."""
-        for asset in self._found.values():
+        for asset in self._assets.values():
             if asset.is_whole and not _PART.fullmatch(asset.name):
                 yield asset.stored
 
     def read(self, stored: StoredFile) -> ByteView:
-        return self.content(self._found[stored.name])
+        return self.content(self._assets[stored.name])
 
     def assets(self, release: _ReleasePlace) -> dict[str, _Asset]:
         assets: dict[str, _Asset] = {}
@@ -189,7 +189,7 @@ class _ReleaseSession(Session):
             return received(self.label, asset.name, blocks, asset.nbytes)
 
     def write(self, file: Outgoing, about: Mapping[str, str], *, replace: bool) -> bool:
-        release, assets = self._place or self.create(), self._found
+        release, assets = self._place or self.create(), self._assets
         old = assets.get(file.name)
         if old is not None and not old.is_whole:
             # An interrupted upload leaves an incomplete asset.

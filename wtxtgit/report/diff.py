@@ -537,10 +537,10 @@ class PartChange(JsonObject):
     @property
     def message(self) -> str:
         """What became of the part, in words."""
-        return self._told if self.file is None else f"{self.file}: {self._told}"
+        return self._message if self.file is None else f"{self.file}: {self._message}"
 
     @property
-    def _told(self) -> str:
+    def _message(self) -> str:
         if self.form is not None:
             return f"part {self.name}: {self.form}"
         if self.name is not None:

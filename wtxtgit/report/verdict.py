@@ -113,9 +113,9 @@ class FileVerdict(JsonObject):
     failure: WtxtgitError | None = None
 
     def __repr__(self) -> str:
-        return f"<FileVerdict {self._said()}>"
+        return f"<FileVerdict {self._summary()}>"
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         verdict = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
         return f"{self.path}: {self.format}, {verdict}"
 
@@ -126,7 +126,7 @@ class FileVerdict(JsonObject):
         problems = [("error", one) for one in self.errors]
         problems += [("warning", one) for one in self.warnings]
         rows = ((severity, one.kind, one) for severity, one in problems)
-        return table(self._said(), ("", "kind", "problem"), rows, len(problems))
+        return table(self._summary(), ("", "kind", "problem"), rows, len(problems))
 
     @property
     def ok(self) -> bool:

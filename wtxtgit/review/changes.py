@@ -203,7 +203,7 @@ def _differing(
     differing = [path for path in paths if path in altered or not is_same_place(old, new, path)]
     with TreeReader(repo) as trees:
         ends = [
-            _standing(trees, commit.tree, state, differing)
+            _entries_at(trees, commit.tree, state, differing)
             for commit, state in ((branch.before, old), (branch.after, new))
         ]
         entries = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
@@ -232,7 +232,7 @@ def _altered(
     return altered
 
 
-def _standing(
+def _entries_at(
     trees: TreeReader, tree: str, state: CommitFiles, paths: Sequence[bytes]
 ) -> dict[bytes, TreeEntry]:
     """Return what stands at these paths, including paths without the filter."""

@@ -174,10 +174,11 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
         group_of(t.name) for t in changed if isinstance(t.change, Numbers) and t.change.is_quantised
     }
     large = _unusual_layers(report, quantised)
-    yield from limited(Risk.UNUSUAL, ((None, _told(one, "layers")) for one in large))
+    yield from limited(Risk.UNUSUAL, ((None, _outlier_message(one, "layers")) for one in large))
     tensors = unusual_tensors(changed, (one.name for one in large))
     yield from limited(
-        Risk.UNUSUAL, ((one.name, _told(one, "other layers", with_name=False)) for one in tensors)
+        Risk.UNUSUAL,
+        ((one.name, _outlier_message(one, "other layers", with_name=False)) for one in tensors),
     )
 
 
@@ -251,10 +252,10 @@ def part_flags(report: DiffReport) -> Iterator[Flag]:
     yield from limited(Risk.PART, ((None, one.message) for one in changed), "part")
     matter = [one for one in report.metadata if one.matters]
     if matter:
-        yield Flag(Risk.METADATA, _told_metadata(matter))
+        yield Flag(Risk.METADATA, _shown_metadata(matter))
 
 
-def _told_metadata(changes: Sequence[MetadataChange]) -> str:
+def _shown_metadata(changes: Sequence[MetadataChange]) -> str:
     """Return `3 values: changed /a, added /b and 1 more`."""
     named = [f"{one.kind} {clipped(one.path, _MOST_PATH)}" for one in changes[:_MOST_PATHS]]
     more = len(changes) - len(named)
@@ -276,7 +277,7 @@ def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
         yield Flag(Risk.SINGLE, message)
 
 
-def _told(one: Outlier, others: str, *, with_name: bool = True) -> str:
+def _outlier_message(one: Outlier, others: str, *, with_name: bool = True) -> str:
     subject = f"{one.name} changed" if with_name else "changed"
     return (
         f"{subject} {_times(one.times)} times as much as the median of {others} (robust z-score "

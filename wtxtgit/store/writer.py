@@ -93,7 +93,7 @@ class NewPack:
         self._bases = 0
         with failures(folder, missing=EnvironmentFailure), contextlib.ExitStack() as closing:
             self._opened = closing.enter_context(opened_folder(folder))
-            self._made = closing.enter_context(new_file(self._opened, folder, _READ_ONLY))
+            self._file = closing.enter_context(new_file(self._opened, folder, _READ_ONLY))
             self._put((HEAD,))
             self._closing = closing.pop_all()
 
@@ -166,14 +166,14 @@ class NewPack:
             raise self._error
         with failures(self._folder, missing=EnvironmentFailure):
             if self._shared:
-                status = os.fstat(self._made.descriptor)
-                os.fchmod(self._made.descriptor, stat.S_IMODE(status.st_mode) | self._shared)
+                status = os.fstat(self._file.descriptor)
+                os.fchmod(self._file.descriptor, stat.S_IMODE(status.st_mode) | self._shared)
             if time is not None:
-                os.utime(self._made.descriptor, (time, time))
+                os.utime(self._file.descriptor, (time, time))
             # Synced before it gets its name: after a crash the name could lead to an empty file.
-            os.fsync(self._made.descriptor)
+            os.fsync(self._file.descriptor)
             name = self._hash.hexdigest()
-            self._made.put(f"{name}.pack")
+            self._file.put(f"{name}.pack")
             # What is committed next refers to chunks that must be there after a crash.
             os.fsync(self._opened)
         return name
@@ -196,7 +196,7 @@ class NewPack:
         try:
             with failures(self._folder):
                 self._hash.update(content)
-                write_at(self._made.descriptor, content, self._written)
+                write_at(self._file.descriptor, content, self._written)
         except BaseException as error:
             self._error = self._error or error
             raise

@@ -64,9 +64,9 @@ def row_states(
     leading = b.logical_shape[: _split(b)]
     return RowStates(
         done,
-        collapsed.told(leading),
-        saturated.told(leading),
-        outgrown.told(leading),
+        collapsed.row_indices(leading),
+        saturated.row_indices(leading),
+        outgrown.row_indices(leading),
         max(at_limit, 0),
     )
 
@@ -83,7 +83,7 @@ class _RowTally:
         left = MOST_FIRST - len(self.first)
         self.first += [int(place) + done for place in places[:left]]
 
-    def told(self, leading: tuple[int, ...]) -> RowIndices:
+    def row_indices(self, leading: tuple[int, ...]) -> RowIndices:
         indices = (np.unravel_index(row, leading) for row in self.first)
         return RowIndices(self.count, tuple(tuple(map(int, index)) for index in indices))
 

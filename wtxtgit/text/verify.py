@@ -452,9 +452,9 @@ class TextReport:
     payload: PayloadState | None = None
 
     def __repr__(self) -> str:
-        return f"<TextReport: {self._said()}>"
+        return f"<TextReport: {self._summary()}>"
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         verdict = "ok" if self.ok else f"not ok, {counted(total(self.problems), 'problem')}"
         meta = self.index.meta
         gen = "" if meta is None else f"generation {meta.gen}, "
@@ -465,7 +465,7 @@ class TextReport:
         from wtxtgit.model.notebook import table
 
         rows = ((one.kind, one) for one in self.problems)
-        return table(self._said(), ("kind", "problem"), rows, len(self.problems))
+        return table(self._summary(), ("kind", "problem"), rows, len(self.problems))
 
     @property
     def ok(self) -> bool:

@@ -118,7 +118,7 @@ class _Extras:
             # Names need not be unique; equal ones are distinguished by their order in the TOC.
             counts[label] = counts.get(label, 0) + 1
             label += "" if counts[label] == 1 else f":{counts[label]}"
-            rest = self._said(chunk, name)
+            rest = self._rest_of(chunk, name)
             if chunk.reserved:
                 rest[RESERVED] = chunk.reserved
             if chunk.digest == NO_HASH:
@@ -126,7 +126,7 @@ class _Extras:
             if rest:
                 yield label, rest
 
-    def _said(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
+    def _rest_of(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
         if chunk in self._values:
             return {}
         try:

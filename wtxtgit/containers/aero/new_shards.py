@@ -132,7 +132,7 @@ class Item:
         return self.source.aero.shard(self.entry.shard_id)
 
     @property
-    def is_given(self) -> bool:
+    def is_replaced(self) -> bool:
         """Whether it has bytes, and these are new."""
         return self.content is not None and self.entry.data_len > 0
 
@@ -197,7 +197,7 @@ def as_it_was(
     source: Source, shard: AeroChunk, parts: Sequence[Item], page_size: int | None
 ) -> NewShard:
     """Return a shard with the same tensors as before, each in its place."""
-    replaced = _given(parts)
+    replaced = _replaced(parts)
     blocks = partial(_region, source, shard, 0, shard.ulen, replaced)
     segments = [(0, shard.ulen, blocks)]
     offsets = {part.place: part.entry.data_off for part in parts}
@@ -226,9 +226,9 @@ def laid_out(parts: Sequence[Item], page_size: int | None) -> NewShard:
         offsets.update((part.place, offset + part.entry.data_off - start) for part in group)
         end = offset + stop - start
         if stop > start:
-            blocks = partial(_region, first.source, first.shard, start, stop, _given(group))
+            blocks = partial(_region, first.source, first.shard, start, stop, _replaced(group))
             segments.append((offset, stop - start, blocks))
-    return _new_shard(segments, end, page_size, offsets, _given(parts), sharing)
+    return _new_shard(segments, end, page_size, offsets, _replaced(parts), sharing)
 
 
 def _new_shard(
@@ -240,7 +240,7 @@ def _new_shard(
     grouped: Iterable[list[Item]],
 ) -> NewShard:
     # Tensors that share bytes are compared if one of them has new bytes.
-    shared = [group for group in grouped if len(group) > 1 and _given(group)]
+    shared = [group for group in grouped if len(group) > 1 and _replaced(group)]
     sharing = tuple(chain.from_iterable(shared))
     spans = frozenset(_span(part, offsets) for part in chain(replaced, sharing))
     return NewShard(tuple(segments), size, page_size, spans, offsets, sharing)
@@ -252,8 +252,8 @@ def _span(part: Item, offsets: dict[int, int]) -> Span:
     return start, start + part.entry.data_len
 
 
-def _given(parts: Sequence[Item]) -> list[Item]:
-    return sorted((part for part in parts if part.is_given), key=lambda part: part.entry.span)
+def _replaced(parts: Sequence[Item]) -> list[Item]:
+    return sorted((part for part in parts if part.is_replaced), key=lambda part: part.entry.span)
 
 
 def _groups(parts: Sequence[Item]) -> Iterator[list[Item]]:

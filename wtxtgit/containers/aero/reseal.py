@@ -248,7 +248,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
         inside = parts.get(number, [])
         numbers = sorted(part.number for part in inside if part.source is own)
         stays = len(numbers) == len(inside) and numbers == before.get(number, [])
-        if stays and not any(part.is_given for part in inside):
+        if stays and not any(part.is_replaced for part in inside):
             continue
         chunk = numbered.get(number)
         pages = [] if chunk is None else own.pages.get(chunk.place, [])

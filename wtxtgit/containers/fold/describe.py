@@ -339,11 +339,11 @@ def _chunk(chunk: FoldChunk) -> dict[str, object]:
         "encrypted": chunk.encrypted,
         "sha256": None if stored is None else str(stored),
     }
-    further = {key: value for key, value in chunk.entry.items() if not _is_told(chunk, key)}
+    further = {key: value for key, value in chunk.entry.items() if not _is_shown(chunk, key)}
     return {**values, FURTHER: further} if further else values
 
 
-def _is_told(chunk: FoldChunk, key: str) -> bool:
+def _is_shown(chunk: FoldChunk, key: str) -> bool:
     """Whether a chunk's key in the index is told by another name, or follows from the chunk."""
     if key == ENCRYPTED:
         return isinstance(chunk.entry[key], bool)

@@ -55,20 +55,20 @@ class Encoder:
 
     def __init__(self, n: int) -> None:
         self._n = n
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._parity: list[bytes] = []
 
     def update(self, piece: Buffer) -> None:
-        self._held += piece
+        self._buffer += piece
         step = SLAB * (CODEWORD - self._n)
-        whole = len(self._held) // step * step
+        whole = len(self._buffer) // step * step
         if whole:
-            self._parity += encode(memoryview(bytes(self._held[:whole])), self._n)
-            del self._held[:whole]
+            self._parity += encode(memoryview(bytes(self._buffer[:whole])), self._n)
+            del self._buffer[:whole]
 
     def finish(self) -> list[bytes]:
         """Return the whole parity, in pieces."""
-        self._parity += encode(memoryview(bytes(self._held)), self._n)
+        self._parity += encode(memoryview(bytes(self._buffer)), self._n)
         return self._parity
 
 

@@ -127,7 +127,7 @@ def build_model(
     texts = {key: str(value) for key, value in tags.items()}
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "tag", offset=0)
-    json_chunks = _told(texts)
+    json_chunks = _json_chunks(texts)
     # The names of tensors in a loaded FOLD file.
     if tensors and all(tensor.name.startswith(f"{MODEL_CHUNK}/") for tensor in tensors):
         tensors = [replace(t, name=t.name.removeprefix(f"{MODEL_CHUNK}/")) for t in tensors]
@@ -170,7 +170,7 @@ def _of_json(name: str, value: object) -> ChunkSource:
     return ChunkSource(name, JSON_CTYPE, len(raw), partial(iter, (raw,)))
 
 
-def _told(texts: Mapping[str, str]) -> dict[str, object]:
+def _json_chunks(texts: Mapping[str, str]) -> dict[str, object]:
     """Return the JSON chunks that pyfolds' documentation names, with values from tags."""
     # Tags that come from such chunks have their content.
     json_chunks: dict[str, object] = {

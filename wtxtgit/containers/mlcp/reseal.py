@@ -125,7 +125,7 @@ def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buff
     for stored, one in zip(container.tensors(), chosen, strict=True):
         if one.content is not None:
             parts.append(_kept(data[reached : stored.start]))
-            parts.append(_given(one.tensor, one.content))
+            parts.append(_new_piece(one.tensor, one.content))
             reached = stored.end
     if not parts:
         return pieces(data)
@@ -209,7 +209,7 @@ def _new_record(one: _ChosenTensor) -> write.NewRecord:
     record, piece = one.row.record, _kept(one.tensor.view)
     raw = bytes(one.row.container.data[record.start : record.end])
     if one.content is not None:
-        piece = _given(one.tensor, one.content)
+        piece = _new_piece(one.tensor, one.content)
     return write.NewRecord(record.shard, raw, piece)
 
 
@@ -217,7 +217,7 @@ def _kept(raw: ByteView) -> ShardPiece:
     return ShardPiece(len(raw), partial(pieces, raw))
 
 
-def _given(tensor: Tensor, content: NewContent) -> ShardPiece:
+def _new_piece(tensor: Tensor, content: NewContent) -> ShardPiece:
     name = f"tensor {quoted(tensor.name)}"
     return ShardPiece(
         content.nbytes, lambda: exactly(content.blocks(), content.nbytes, name, "entries")

@@ -337,8 +337,8 @@ class Unwritten:
         self._ends = list(accumulate(piece.length for piece in pieces))
         self._open = -1
         self._steps: Iterator[memoryview] = iter(())
-        self._held = bytearray()
-        self._held_start = 0
+        self._buffer = bytearray()
+        self._buffer_start = 0
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -355,21 +355,21 @@ class Unwritten:
 
     def _from_piece(self, number: int, start: int, end: int) -> bytearray:
         """Return bytes [start, end) of the whole, which lie in one piece."""
-        if number != self._open or start < self._held_start:
+        if number != self._open or start < self._buffer_start:
             self._open = number
             self._steps = _steps(self._pieces[number].blocks())
-            self._held = bytearray()
-            self._held_start = self._ends[number] - self._pieces[number].length
-        while self._held_start + len(self._held) < end:
+            self._buffer = bytearray()
+            self._buffer_start = self._ends[number] - self._pieces[number].length
+        while self._buffer_start + len(self._buffer) < end:
             step = next(self._steps, None)
             if step is None:
                 raise FormatError("a tensor's source gave too few bytes", field="tensor bytes")
-            self._held += step
-            passed = min(start - self._held_start, len(self._held)) - KEPT
+            self._buffer += step
+            passed = min(start - self._buffer_start, len(self._buffer)) - KEPT
             if passed > KEPT:
-                del self._held[:passed]
-                self._held_start += passed
-        return self._held[start - self._held_start : end - self._held_start]
+                del self._buffer[:passed]
+                self._buffer_start += passed
+        return self._buffer[start - self._buffer_start : end - self._buffer_start]
 
 
 def _steps(blocks: Iterable[Buffer]) -> Iterator[memoryview]:

@@ -205,7 +205,7 @@ class _ValueWalk:
         self.left_out = left_out
         self.has_unknown = False
         self.hash = sha256()
-        self.held = bytearray()
+        self.buffer = bytearray()
         self.left: list[object] = []
         self.met: dict[int, int] = {}
         self.texts: dict[int, int] = {}
@@ -218,15 +218,15 @@ class _ValueWalk:
             self._value(self.left.pop())
 
     def add(self, word: bytes, *parts: bytes | int) -> None:
-        self.held += word
+        self.buffer += word
         for part in parts:
-            self.held += part.to_bytes(_NUMBER, "little") if isinstance(part, int) else part
-        if len(self.held) >= FLUSH:
-            self.hash.update(self.held)
-            self.held.clear()
+            self.buffer += part.to_bytes(_NUMBER, "little") if isinstance(part, int) else part
+        if len(self.buffer) >= FLUSH:
+            self.hash.update(self.buffer)
+            self.buffer.clear()
 
     def finish(self) -> bytes:
-        self.hash.update(self.held)
+        self.hash.update(self.buffer)
         return self.hash.digest()
 
     def _value(self, value: object) -> None:

@@ -112,7 +112,7 @@ class _LoadWalk:
     """A walk that visits each value below another one once."""
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.visited: set[int] = set()
         self.hashed: set[int] = set()
         self.waiting: list[object] = []
 
@@ -121,8 +121,8 @@ class _LoadWalk:
         while self.waiting:
             value = self.waiting.pop()
             is_held = isinstance(value, CallResult | Dict | List | Set | tuple)
-            if is_held and id(value) not in self.seen:
-                self.seen.add(id(value))
+            if is_held and id(value) not in self.visited:
+                self.visited.add(id(value))
                 yield from self._look(value)
 
     def _look(self, value: object) -> Iterator[str]:

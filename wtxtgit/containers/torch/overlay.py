@@ -125,26 +125,26 @@ class _Feed:
 
     def __init__(self, blocks: Iterable[Buffer]) -> None:
         self._blocks = iter(blocks)
-        self._held = memoryview(b"")
+        self._block = memoryview(b"")
 
     def take(self, count: int) -> Buffer:
-        if len(self._held) >= count:
-            part_held, self._held = self._held[:count], self._held[count:]
-            return part_held
+        if len(self._block) >= count:
+            head, self._block = self._block[:count], self._block[count:]
+            return head
         joined = bytearray()
         while len(joined) < count:
-            if not len(self._held):
+            if not len(self._block):
                 block = next(self._blocks, None)
                 if block is None:
                     raise FormatError("a tensor's source gave too few bytes", field="entries")
-                self._held = memoryview(block).cast("B")
-            part = self._held[: count - len(joined)]
+                self._block = memoryview(block).cast("B")
+            part = self._block[: count - len(joined)]
             joined += part
-            self._held = self._held[len(part) :]
+            self._block = self._block[len(part) :]
         return joined
 
     def close(self) -> None:
-        if len(self._held) or any(memoryview(block).nbytes for block in self._blocks):
+        if len(self._block) or any(memoryview(block).nbytes for block in self._blocks):
             raise FormatError("a tensor's source gave too many bytes", field="entries")
 
 

@@ -184,12 +184,12 @@ class Torch(Container):
             member = self.storages.get(storage.key)
             if member is None:
                 return MISSING
-            return self._held(member, decoded, options)
+            return self._storage_bytes(member, decoded, options)
 
         for name, view in self.listing.tensors:
             yield tensor(name, view, find, options.max_chunk, self.byteorder)
 
-    def _held(
+    def _storage_bytes(
         self, member: ZipMember, decoded: DecodedParts, options: ReadOptions
     ) -> StorageBytes | str:
         if member.stored:

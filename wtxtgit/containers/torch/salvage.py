@@ -30,7 +30,7 @@ _NO_BYTEORDER = (
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     """Return the tensors that the pickle lists; raises FormatError if it can't be read."""
     left = zip_salvage.read(data, options)
-    container = read_members(data, replace(left.whole, members=tuple(_there(data, left))))
+    container = read_members(data, replace(left.whole, members=tuple(_usable(data, left))))
     by_name = {one.member.name: one for one in left.members}
     named = container.listing.tensors
     tensors = describe(container, options).tensors
@@ -48,7 +48,7 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     return Salvage(tuple(salvaged), tags=container.listing.tags)
 
 
-def _there(data: ByteView, left: LeftZip) -> Iterator[ZipMember]:
+def _usable(data: ByteView, left: LeftZip) -> Iterator[ZipMember]:
     """Yield the members that are intact, and the existing part of truncated storages."""
     for one in left.members:
         member = one.member

@@ -64,12 +64,12 @@ class GitPacks:
         self._remote = remote
         self._refs: dict[str, str] = {}
         self.label = spelled(GIT + remote)
-        self._there = RemoteRefs(repo, remote, self.label)
+        self._remote_refs = RemoteRefs(repo, remote, self.label)
         self._lists: dict[str, bytes] = {}
         self._gives_ids: bool | None = None
 
     def packs(self) -> Sequence[str]:
-        listed = self._there.list(f"{self._place}*")
+        listed = self._remote_refs.list(f"{self._place}*")
         self._refs = {ref.removeprefix(self._place): oid for ref, oid in listed.items()}
         return whole(self._refs)
 
@@ -108,7 +108,7 @@ class GitPacks:
         oid = blob_id((listed,), len(listed), like=self._refs[f"{name}.index"])
         # Where git does not have it yet: it would not ask for it.
         with new_folder(self._repo.common_dir) as folder, suppress(EnvironmentFailure):
-            self._there.fetch([oid], self._using(folder), only_blobs=True)
+            self._remote_refs.fetch([oid], self._using(folder), only_blobs=True)
             return True
         return False
 
@@ -123,7 +123,7 @@ class GitPacks:
         needed = [oid for span in spans for oid in parts.between(*span)[0]]
         with self._arrived() as arrived:
             if lacking := arrived.lacking(needed):
-                self._there.fetch(lacking, arrived.env, only_blobs=True)
+                self._remote_refs.fetch(lacking, arrived.env, only_blobs=True)
             try:
                 for start, stop in spans:
                     oids, skipped = parts.between(start, stop)
@@ -266,7 +266,7 @@ class GitPacks:
         if left:
             try:
                 blobs = [oid for missing in left.values() for oid in missing]
-                self._there.fetch(blobs, arrived.env, only_blobs=True)
+                self._remote_refs.fetch(blobs, arrived.env, only_blobs=True)
             except EnvironmentFailure:
                 # Not every server gives objects by their ids.
                 self._fetch_refs(arrived, [file for file in files if oids[file] in left])
@@ -292,7 +292,7 @@ class GitPacks:
     def _fetch_refs(self, arrived: ArrivedObjects, files: Sequence[str]) -> None:
         if files:
             refs = [f"{self._place}{file}" for file in files]
-            self._there.fetch(refs, arrived.env, only_blobs=True)
+            self._remote_refs.fetch(refs, arrived.env, only_blobs=True)
 
     def _keep_list(self, file: str, arrived: ArrivedObjects, oid: str | None) -> None:
         """Remember the list of the parts of a pack."""

@@ -119,7 +119,7 @@ class _InSpans:
     """The bytes of spans, read in order of position."""
 
     def __init__(self, spans: Iterable[Span], contents: Iterable[Buffer]) -> None:
-        self._given = zip(spans, contents, strict=False)
+        self._contents = zip(spans, contents, strict=False)
         self._at = 0
         self._piece = memoryview(b"")
 
@@ -136,7 +136,7 @@ class _InSpans:
 
     def _next(self) -> None:
         try:
-            (self._at, stop), content = next(self._given)
+            (self._at, stop), content = next(self._contents)
         except StopIteration:
             raise InputError("ends early") from None
         self._piece = memoryview(content).cast("B")

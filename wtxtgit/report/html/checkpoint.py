@@ -302,7 +302,9 @@ def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
     high = floor(max(logs)) + 1
     low = max(floor(min(logs)), high - _MOST_DECADES)
     counts = Counter(max(floor((value - low) * _BINS), 0) for value in logs)
-    bars = [(counts[n], _said(low + n / _BINS, counts[n])) for n in range((high - low) * _BINS)]
+    bars = [
+        (counts[n], _bar_title(low + n / _BINS, counts[n])) for n in range((high - low) * _BINS)
+    ]
     step = -(-(high - low) // svg.MOST_TICKS)
     ticks = [
         svg.Tick((power - low) / (high - low), percent(10.0**power))
@@ -327,6 +329,6 @@ def _line(group: LayerGroup, low: float, high: float) -> GroupLine:
     return clipped(group.name, MOST_NAME), svg.bar(length), (*measured, tensors)
 
 
-def _said(exponent: float, tensors: int) -> str:
+def _bar_title(exponent: float, tensors: int) -> str:
     low, high = (percent(10.0**e) for e in (exponent, exponent + 1 / _BINS))
     return f"{low} to {high}: {counted(tensors, 'tensor')}"

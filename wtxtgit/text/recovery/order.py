@@ -90,7 +90,7 @@ class _LineSearch:
         ends = syndromes.of_bytes(np.frombuffer(tail, np.uint8)[None])
         # A checksum is the XOR of that of zeros and a syndrome.
         target = int(claim.crc32c or "0", 16) ^ crc32c(bytes(claim.size))
-        self._wanted = np.uint32(target) ^ ends[0]
+        self._target = np.uint32(target) ^ ends[0]
 
     def orders(self) -> Iterator[list[bytes]]:
         """Yield lines in an order that may be right."""
@@ -117,7 +117,7 @@ class _LineSearch:
         own, at = self._own, self._at
         places = np.arange(self._count)
         now = at[places, places]
-        off = self._wanted ^ np.bitwise_xor.reduce(now)
+        off = self._target ^ np.bitwise_xor.reduce(now)
         for i, j in _where(np.triu(now[:, None] ^ now[None] ^ at ^ at.T == off, 1)):
             lines = own.copy()
             lines[i], lines[j] = own[j], own[i]
@@ -140,7 +140,7 @@ class _LineSearch:
         places = np.arange(self._count)
         before = _sums(at[places, places])
         after = _sums(at[places + more, places])
-        for (k,) in _where(before ^ after ^ after[-1] == self._wanted):
+        for (k,) in _where(before ^ after ^ after[-1] == self._target):
             yield own[:k] + own[k + more :]
 
     def _with_one_more(self) -> Iterator[list[bytes]]:
@@ -149,7 +149,7 @@ class _LineSearch:
         before = _sums(at[places, places])
         after = _sums(at[places, places + 1])
         sums = self._syndromes(self._spare) ^ before ^ after ^ after[-1]
-        for k, j in _where(sums == self._wanted):
+        for k, j in _where(sums == self._target):
             yield [*own[:j], self._spare[k], *own[j:]]
 
 

@@ -174,7 +174,7 @@ class _Search:
         self._known = frozenset(known)
         self._root = lines.root_fields(found.root)
         self.notes: list[str] = []
-        self._stand = [_name_as_it_stands(array) for array in arrays]
+        self._own_names = [_name_in_line(array) for array in arrays]
         self._layout_at, self.layout = self._find_layout()
         self._compared = 0
         self._nearest: dict[str, list[tuple[int, str]]] = {}
@@ -205,7 +205,7 @@ class _Search:
 
     def missing(self) -> tuple[str, ...]:
         """Return arrays that the layout needs but that do not exist."""
-        return tuple(sorted(self._wanted.difference(self.names())))
+        return tuple(sorted(self._layout_names.difference(self.names())))
 
     def names(self) -> list[str]:
         """Return the names of the arrays, so far as they are known."""
@@ -214,16 +214,16 @@ class _Search:
         return list(self._likely_names)
 
     @cached_property
-    def _wanted(self) -> frozenset[str]:
+    def _layout_names(self) -> frozenset[str]:
         """The names of the layout's arrays."""
         if self.layout is None:
             return frozenset()
         return frozenset(one.array for one in self.layout.extents if one.array is not None)
 
     @cached_property
-    def _standing(self) -> list[str]:
+    def _names_in_text(self) -> list[str]:
         """The names as they stand, with that of the layout corrected."""
-        names = list(self._stand)
+        names = list(self._own_names)
         if self._layout_at is not None:
             names[self._layout_at] = LAYOUT_ARRAY
         return names
@@ -231,11 +231,11 @@ class _Search:
     @cached_property
     def _free(self) -> list[str]:
         """The names of the layout's arrays that no array has, in order."""
-        return sorted(self._wanted.difference(self._standing))
+        return sorted(self._layout_names.difference(self._names_in_text))
 
     @cached_property
     def _likely_names(self) -> list[str]:
-        names = list(self._standing)
+        names = list(self._names_in_text)
         unnamed = [number for number, name in enumerate(names) if not name]
         if unnamed and len(unnamed) == len(self._free):
             # Arrays are ordered by name.
@@ -243,7 +243,7 @@ class _Search:
                 names[number] = name
             return names
         for number, name in enumerate(names):
-            if self._free and name != LAYOUT_ARRAY and name not in self._wanted:
+            if self._free and name != LAYOUT_ARRAY and name not in self._layout_names:
                 near = self._near(name)
                 # Only if no other is as near: names of layers differ in one digit.
                 if near and (len(near) == 1 or near[0][0] < near[1][0]):
@@ -275,7 +275,7 @@ class _Search:
         characters.
         """
         for number, array in enumerate(self._arrays):
-            name = self._stand[number]
+            name = self._own_names[number]
             is_likely = len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name)
             if (is_likely or array.found.line is None) and array.is_whole:
                 try:
@@ -296,9 +296,9 @@ class _Search:
                 yield from lines.lost_lines(name, array.rows, digest, nbytes)
             return
         is_layout = number == self._layout_at
-        is_wanted = not self._wanted or (
+        is_wanted = not self._layout_names or (
             claim is not None
-            and (claim.name == LAYOUT_ARRAY if is_layout else claim.name in self._wanted)
+            and (claim.name == LAYOUT_ARRAY if is_layout else claim.name in self._layout_names)
         )
         if claim is not None and claim.nbytes == nbytes and is_wanted:
             hmac, salt = lines.near_zeros(claim.hmac), lines.near_zeros(claim.salt)
@@ -313,8 +313,8 @@ class _Search:
             return [LAYOUT_ARRAY]
         if self.layout is None:
             return None
-        name = self._stand[number]
-        return [name] * (name in self._wanted) + [one for _, one in self._near(name)]
+        name = self._own_names[number]
+        return [name] * (name in self._layout_names) + [one for _, one in self._near(name)]
 
     def _choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
         """Yield one line for each array: the likeliest, then others, one or more at a time."""
@@ -428,7 +428,7 @@ def _with(
     return chosen if all(a.name < b.name for a, b in pairwise(chosen)) else None
 
 
-def _name_as_it_stands(array: ArrayPieces) -> str:
+def _name_in_line(array: ArrayPieces) -> str:
     if array.claim is not None:
         return array.claim.name
     values = None if array.found.line is None else lines.fields(array.found.line, lines.KEYS)
