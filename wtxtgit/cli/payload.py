@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wtxtgit.git.repository import Repository
-    from wtxtgit.report.store import LackingPayload
+    from wtxtgit.remotes.payload.detached_texts import DetachedText
+    from wtxtgit.report.store import LackingPayload, PayloadFetched
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 
@@ -44,20 +45,15 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     wtxtgit fetch
     wtxtgit fetch main~3 model.safetensors
     """
-    from wtxtgit.filter.process import NOT_SENT
     from wtxtgit.git import index
-    from wtxtgit.remotes.payload import detached_texts, store_url
+    from wtxtgit.remotes.payload import store_url
     from wtxtgit.remotes.payload.fetch import fetch_payload, set_damaged_aside
-    from wtxtgit.remotes.payload.on_demand import SEND_AGAIN
     from wtxtgit.remotes.payload.remote import place_of
     from wtxtgit.store.place import store_of
 
     repo = discover()
     revisions, paths = revisions_and_paths(repo, words)
-    texts = list(detached_texts.of_index(repo, paths)) if not revisions else []
-    for revision in revisions:
-        places = [repo.path_from_top(path) for path in paths]
-        texts += detached_texts.of_tree(repo, revision, places)
+    texts = _texts_of(repo, revisions, paths)
     store = store_of(repo)
     if not (dry_run or revisions or repo.is_bare):
         # Files whose data are here stand as text where these are damaged, most likely.
@@ -77,23 +73,11 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
             advance,
             dry_run=dry_run,
         )
-    if is_printed(done, as_json):
-        pass
-    elif done.remote is None:
-        if of_lfs is None:
+    if not is_printed(done, as_json):
+        if done.remote is not None:
+            _print_fetched(done, dry_run=dry_run)
+        elif of_lfs is None:
             print_line("nothing is missing")
-    else:
-        for pack in done.refused:
-            boundary.complain(
-                f"{done.remote}: pack {pack.pack} {pack.why}",
-                SEND_AGAIN,
-            )
-        _complain_of(done.lacking, f"not at {done.remote}", hint=None if done.refused else NOT_SENT)
-        would = "would be fetched" if dry_run else "fetched"
-        print_line(
-            f"{counted(done.chunks, 'chunk')} {would} from {done.remote}: "
-            f"{counted(len(done.packs), 'pack')}, {size(done.nbytes)}"
-        )
     # What other commits have need not be tracked now.
     is_elsewhere = bool(revisions and paths) and not index.entries(repo, paths)
     is_written = True
@@ -108,6 +92,35 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         )
     is_done = is_written and of_lfs is not False and not (done.lacking or done.refused)
     return 0 if is_done else EnvironmentFailure.exit_code
+
+
+def _texts_of(
+    repo: Repository, revisions: Sequence[str], paths: Sequence[str]
+) -> list[DetachedText]:
+    """Return the detached texts of revisions, or without any, of the index; at these paths."""
+    from wtxtgit.remotes.payload import detached_texts
+
+    if not revisions:
+        return list(detached_texts.of_index(repo, paths))
+    places = [repo.path_from_top(path) for path in paths]
+    return [
+        text for revision in revisions for text in detached_texts.of_tree(repo, revision, places)
+    ]
+
+
+def _print_fetched(done: PayloadFetched, *, dry_run: bool) -> None:
+    """Print what a remote gave, and complain of what it did not."""
+    from wtxtgit.filter.process import NOT_SENT
+    from wtxtgit.remotes.payload.on_demand import SEND_AGAIN
+
+    for pack in done.refused:
+        boundary.complain(f"{done.remote}: pack {pack.pack} {pack.why}", SEND_AGAIN)
+    _complain_of(done.lacking, f"not at {done.remote}", hint=None if done.refused else NOT_SENT)
+    would = "would be fetched" if dry_run else "fetched"
+    print_line(
+        f"{counted(done.chunks, 'chunk')} {would} from {done.remote}: "
+        f"{counted(len(done.packs), 'pack')}, {size(done.nbytes)}"
+    )
 
 
 @click.command()

@@ -173,25 +173,10 @@ def _answer(
     takes, gives = _shares(request, settings)
     try:
         ahead.start()
-        content = iter(request.content)
-        first = next(content, b"")
-        if request.command == "smudge":
-            from wtxtgit.text.grammar import is_detached
-
-            if is_detached(memoryview(first)):
-                spool.hold_at_most(LITTLE)
-        for piece in chain((first,), content):
-            spool.write(piece)
-            advance(int(len(piece) * takes))
-        spool.end()
+        _receive(request, spool, takes, advance)
         cleaned = ahead.result()
         sent = spool.view()
-        data: ByteView | None = sent
-        indexed: TextIndex | None = None
-        if request.command == "smudge":
-            # Errors here are ignored: answering the request repeats the work and reports them.
-            with contextlib.suppress(Exception):
-                data, indexed = lacking.take(request, sent)
+        data, indexed = _with_payload(request, sent, lacking)
         if data is None:
             process.delayed()
             return
@@ -228,6 +213,32 @@ def _answer(
         spool.close()
         lacking.done(request)
         ahead.result()
+
+
+def _receive(request: Request, spool: Spool, share: float, advance: Progress) -> None:
+    """Read a request's content to the end; each byte counts with this share."""
+    content = iter(request.content)
+    first = next(content, b"")
+    if request.command == "smudge":
+        from wtxtgit.text.grammar import is_detached
+
+        if is_detached(memoryview(first)):
+            spool.hold_at_most(LITTLE)
+    for piece in chain((first,), content):
+        spool.write(piece)
+        advance(int(len(piece) * share))
+    spool.end()
+
+
+def _with_payload(
+    request: Request, content: ByteView, lacking: _LackingFiles
+) -> tuple[ByteView | None, TextIndex | None]:
+    """Return what to answer from, and the index of a detached text; None for an answer later."""
+    if request.command == "smudge":
+        # Errors here are ignored: answering the request repeats the work and reports them.
+        with contextlib.suppress(Exception):
+            return lacking.take(request, content)
+    return content, None
 
 
 def _unseen(_count: int) -> None:
