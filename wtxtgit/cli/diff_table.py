@@ -29,7 +29,7 @@ def print_changes(report: DiffReport) -> None:
     print_line(totals(report))
     for note in report.notes:
         print_line(f"note: {note}")
-    repeated = [one.message for one in report.repeated]
+    repeated = [finding.message for finding in report.repeated]
     for messages in (list(report.import_messages()), repeated):
         for message in messages[:_MOST_CONCERNS]:
             print_line(f"risk: {message}")

@@ -110,8 +110,8 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
                 f"{os.fsdecode(path)}: changed, left alone",
                 "wtxtgit checkout --force overwrites it",
             )
-        for one in done.failed:
-            boundary.warn(f"{os.fsdecode(one.path)}: {one.message}")
+        for failure in done.failed:
+            boundary.warn(f"{os.fsdecode(failure.path)}: {failure.message}")
         print_line(f"{counted(len(done.written), 'file')} written")
     if done.unnoted is not None:
         boundary.complain(f"could not update the index: {done.unnoted}", filter_checkout.UNNOTED)

@@ -65,26 +65,26 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     push_arguments = (repo, refs, remote, root, environment.processes, key_file)
     with progress("auditing", None, waits=True) as advance:
         pushed = list(push.audit_push(*push_arguments, strict=is_strict(repo), progress=advance))
-    codes = [one.report.exit_code for one in pushed]
+    codes = [audited.report.exit_code for audited in pushed]
     if not any(codes):
         codes.append(_push_payload(repo, refs, remote, as_json=as_json))
     if as_json:
         print_json({"refs": pushed})
         return _worst(codes)
     folder = environment.git_prefix()
-    for one in pushed:
-        for finding in one.report.findings[:_MOST]:
-            say = complain if finding in one.report.errors else warn
+    for audited in pushed:
+        for finding in audited.report.findings[:_MOST]:
+            say = complain if finding in audited.report.errors else warn
             say(
-                f"{one.ref.local}: {finding_line(finding)}",
-                hint(finding, folder, one.report.settled),
+                f"{audited.ref.local}: {finding_line(finding)}",
+                hint(finding, folder, audited.report.settled),
             )
-        if len(one.report.findings) > _MOST:
-            more = len(one.report.findings) - _MOST
-            ref = shlex.quote(one.ref.local)
-            complain(f"{one.ref.local}: and {more} more", f"wtxtgit audit {ref} lists them")
+        if len(audited.report.findings) > _MOST:
+            more = len(audited.report.findings) - _MOST
+            ref = shlex.quote(audited.ref.local)
+            complain(f"{audited.ref.local}: and {more} more", f"wtxtgit audit {ref} lists them")
         # Who installed the hooks, and seals, has to know what it rests on.
-        for line in one.report.notes if one.report.findings else ():
+        for line in audited.report.notes if audited.report.findings else ():
             note(line)
     return _worst(codes)
 

@@ -452,7 +452,7 @@ def _refuse_revisions(a: str, b: str | None) -> None:
     if not revisions:
         return
     message = f"{revisions[0]}: a revision, not a file of it"
-    range_ = next((one for one in revisions if _RANGE in one), None)
+    range_ = next((revision for revision in revisions if _RANGE in revision), None)
     files = [side for side in sides if side not in revisions and Path(side).exists()]
     if range_ is None and files:
         path = os.fsdecode(discover().path_from_top(files[0]))

@@ -197,11 +197,14 @@ def _list(repo: Repository, as_json: bool) -> int:
 
 def _print(settled: Sequence[Settled], title: str, report: MergeReport) -> None:
     """The tables of what was settled, and of what is open."""
-    rows = [(one.name, str(one.kind), one.how) for one in settled]
+    rows = [(change.name, str(change.kind), change.how) for change in settled]
     if rows:
         print_table((title, "what", "taken"), rows)
     if report.conflicts:
-        open_ = [(one.name, str(one.kind), rows_of(one), one.reason) for one in report.conflicts]
+        open_ = [
+            (conflict.name, str(conflict.kind), rows_of(conflict), conflict.reason)
+            for conflict in report.conflicts
+        ]
         print_table(("open", "what", "rows", "why"), open_)
     for line in report.notes:
         print_line(f"note: {line}")

@@ -138,7 +138,7 @@ def _quoted(path: str) -> str:
 
 
 def _complain(path: str, report: MergeReport, names: SideNames) -> None:
-    named = [_named(one) for one in report.conflicts[:_MOST_NAMED]]
+    named = [_named(conflict) for conflict in report.conflicts[:_MOST_NAMED]]
     more = len(report.conflicts) - len(named)
     what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     quoted = _quoted(path)
@@ -146,7 +146,7 @@ def _complain(path: str, report: MergeReport, names: SideNames) -> None:
         f"wtxtgit resolve {quoted} lists all conflicts, and --take NAME=theirs settles one; git "
         f"checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}"
     )
-    if any(one.reason.startswith(STALE) for one in report.conflicts):
+    if any(conflict.reason.startswith(STALE) for conflict in report.conflicts):
         hint = _reseal_hint(path)
     complain(
         f"{path}: both sides changed it; {names.ours} is kept for now: {what}; the file has no "
@@ -180,7 +180,7 @@ def outcome(report: MergeReport, names: SideNames) -> str:
     if report.taken is not None:
         by = ", by the strategy" if report.decided else ""
         return f"{sides.get(report.taken, report.taken)} is taken{by}"
-    counts = Counter((one.how, one.strategy is not None) for one in report.settled)
+    counts = Counter((change.how, change.strategy is not None) for change in report.settled)
     words = {
         ("ours", False): f"from {names.ours}",
         ("theirs", False): f"from {names.theirs}",
@@ -195,7 +195,7 @@ def outcome(report: MergeReport, names: SideNames) -> str:
         ("average", True): "by average",
         ("task", True): "by task",
     }
-    kinds = {one.kind for one in report.settled}
+    kinds = {change.kind for change in report.settled}
     noun = "tensor" if kinds == {MergedKind.TENSOR} else "change"
     parts = [(counts[key], word) for key, word in words.items() if counts[key]]
     # The first one says what is counted.

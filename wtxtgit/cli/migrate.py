@@ -78,16 +78,16 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     columns = ("pattern", "files", "versions", "size", "of texts", "detached", "too large", "notes")
     rows = [
         (
-            one.pattern,
-            str(one.files),
-            str(one.versions),
-            size(one.size),
-            size(one.text),
-            size(one.detached),
-            str(one.over_limit),
-            ", ".join((*one.formats, *_notes(one))),
+            pattern.pattern,
+            str(pattern.files),
+            str(pattern.versions),
+            size(pattern.size),
+            size(pattern.text),
+            size(pattern.detached),
+            str(pattern.over_limit),
+            ", ".join((*pattern.formats, *_notes(pattern))),
         )
-        for one in history.patterns
+        for pattern in history.patterns
     ]
     print_table(columns, rows, right=columns[1:-1])
     print_line()

@@ -379,7 +379,7 @@ def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeI
     from wtxtgit.cli.passphrase import asker
 
     ask = asker(passphrase_fd)
-    return tuple(one for file in files for one in read_identities(file, ask, piped))
+    return tuple(identity for file in files for identity in read_identities(file, ask, piped))
 
 
 def piped() -> bytes:

@@ -199,8 +199,8 @@ def _write_files(
             progress=advance,
             remote_lacks=remote_lacks,
         )
-    for one in done.failed:
-        boundary.complain(f"{os.fsdecode(one.path)}: {one.message}")
+    for failure in done.failed:
+        boundary.complain(f"{os.fsdecode(failure.path)}: {failure.message}")
     if done.unnoted is not None:
         boundary.complain(f"could not update the index: {done.unnoted}", filter_checkout.UNNOTED)
     is_left = is_all_here and bool(done.lacking_payload)

@@ -189,13 +189,13 @@ def _failed(report: AuditReport, *, as_json: bool) -> int:
 def _print(report: PruneReport) -> None:
     rows = [
         (
-            "keep" if one.why else "drop",
-            one.oid[:OID_SHOWN],
-            one.date[:DATE_SHOWN],
-            ", ".join(one.why),
-            clipped(one.subject, MAX_NAME),
+            "keep" if commit.why else "drop",
+            commit.oid[:OID_SHOWN],
+            commit.date[:DATE_SHOWN],
+            ", ".join(commit.why),
+            clipped(commit.subject, MAX_NAME),
         )
-        for one in reversed(report.commits[-_MOST:])
+        for commit in reversed(report.commits[-_MOST:])
     ]
     print_table(("", "commit", "date", "why", "subject"), rows)
     if len(report.commits) > _MOST:
@@ -235,14 +235,14 @@ def _tell(report: PruneReport, root: str, *, applies: bool) -> None:
 
 
 def _tell_forgotten(deletions: Sequence[ForgottenDeletion], *, is_plan: bool = False) -> None:
-    for one in deletions[:_MOST]:
+    for deletion in deletions[:_MOST]:
         hint = None
-        if is_plan and one.commit is not None:
-            ledger = shlex.quote(":(top,literal)" + shown_path(one.path + LEDGER_SUFFIX))
-            hint = f"git checkout {one.commit} -- {ledger}, then git commit keeps the deletion"
+        if is_plan and deletion.commit is not None:
+            ledger = shlex.quote(":(top,literal)" + shown_path(deletion.path + LEDGER_SUFFIX))
+            hint = f"git checkout {deletion.commit} -- {ledger}, then git commit keeps the deletion"
         when = "would forget" if is_plan else "forgets"
         boundary.warn(
-            f"{shown_path(one.path)}: the new history {when} its sealed deletion, so an audit "
+            f"{shown_path(deletion.path)}: the new history {when} its sealed deletion, so an audit "
             "would accept the deleted file again",
             hint,
         )

@@ -119,8 +119,8 @@ def _pem_key(key: str | None, passphrase_fd: int | None) -> EcSecretKey | None:
 
 def _print(report: ReleaseReport, out: Path | None) -> None:
     rows = [
-        (one.path, "" if one.gen is None else str(one.gen), one.sha256[:HASH_SHOWN])
-        for one in report.files
+        (file.path, "" if file.gen is None else str(file.gen), file.sha256[:HASH_SHOWN])
+        for file in report.files
     ]
     print_table(("path", "gen", "sha256"), rows, right=("gen",))
     print_line()

@@ -178,9 +178,9 @@ def _print_text(report: Review) -> None:
     print_line(f"{report.base} -> {report.head}: {counted(report.commits, 'commit')}, {risks}")
     for line in report.notes:
         print_line(f"note: {line}")
-    for one in report.artifacts:
+    for artifact in report.artifacts:
         print_line()
-        _print_checkpoint(one)
+        _print_checkpoint(artifact)
 
 
 def _print_checkpoint(one: Reviewed) -> None:

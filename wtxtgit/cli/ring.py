@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,9 @@ def list_generations(folder: Path, as_json: bool) -> None:
         return
     if state.generations:
         columns = ("gen", "time", "kind", "size", "merkle_this", "targets")
-        print_table(columns, [_row(one) for one in state.generations], right=("gen", "size"))
+        print_table(
+            columns, [_row(generation) for generation in state.generations], right=("gen", "size")
+        )
         print_line()
     for line in _remarks(state):
         print_line(line)
@@ -84,12 +87,12 @@ def list_generations(folder: Path, as_json: bool) -> None:
 def _list_ranked(state: RankedState) -> None:
     if state.generations:
         columns = ("gen", "time", "size", "parts", "targets")
-        rows = [_ranked_row(one, state.world) for one in state.generations]
+        rows = [_ranked_row(generation, state.world) for generation in state.generations]
         print_table(columns, rows, right=("gen", "size"))
         print_line()
-    for one in state.ranks:
-        for line in _remarks(one):
-            print_line(f"rank {one.rank}: {line}")
+    for rank_state in state.ranks:
+        for line in _remarks(rank_state):
+            print_line(f"rank {rank_state.rank}: {line}")
     for generation in state.generations:
         for rank, part in generation.parts.items():
             for line in _refusals(part):
@@ -128,9 +131,7 @@ def _row(generation: Generation) -> tuple[str, ...]:
 
 
 def _deliveries(parts: Iterable[Generation]) -> str:
-    counts: dict[str, int] = {}
-    for one in (one for part in parts for one in part.deliveries):
-        counts[one.state.value] = counts.get(one.state.value, 0) + 1
+    counts = Counter(delivery.state.value for part in parts for delivery in part.deliveries)
     return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
@@ -144,9 +145,10 @@ def _remarks(state: RingState | RankState) -> Iterable[str]:
 
 
 def _refusals(generation: Generation) -> Iterable[str]:
-    for one in generation.deliveries:
-        if one.why is not None:
-            yield f"generation {generation.gen}: {one.target}: {one.state.value}: {one.why}"
+    for delivery in generation.deliveries:
+        if delivery.why is not None:
+            where = f"generation {generation.gen}: {delivery.target}"
+            yield f"{where}: {delivery.state.value}: {delivery.why}"
 
 
 def _numbers(gens: tuple[int, ...]) -> str:
@@ -219,21 +221,23 @@ def _opener(key: str | None, passphrase_fd: int | None) -> Callable[[str], Targe
 
 def _tell_sent(outcomes: Iterable[Sent], as_json: bool) -> int:
     sent = []
-    for one in outcomes:
-        sent.append(one)
+    for outcome in outcomes:
+        sent.append(outcome)
         if as_json:
             continue
-        what = f"generation {one.gen}" + ("" if one.rank is None else f" of rank {one.rank}")
+        what = f"generation {outcome.gen}" + (
+            "" if outcome.rank is None else f" of rank {outcome.rank}"
+        )
         with no_progress():
-            if one.why is None:
-                print_line(f"{one.state.value}  {what} to {one.target}")
+            if outcome.why is None:
+                print_line(f"{outcome.state.value}  {what} to {outcome.target}")
             else:
-                complain(f"{what}: {one.target}: {one.why}")
+                complain(f"{what}: {outcome.target}: {outcome.why}")
     if as_json:
         print_json({"sent": sent})
     elif not sent:
         print_line("nothing to send")
-    return _FOUND if any(one.why is not None for one in sent) else 0
+    return _FOUND if any(delivery.why is not None for delivery in sent) else 0
 
 
 @ring.command()
@@ -290,11 +294,15 @@ def verify(
             folder, identities=keys, threads=environment.threads(), progress=advance
         )
     if not is_printed(verdict, as_json):
-        for one in verdict.generations:
-            if one.missing is not None:
-                print_line(f"incomplete  {one.file}: {_missing(one.missing)}")
+        for generation in verdict.generations:
+            if generation.missing is not None:
+                print_line(f"incomplete  {generation.file}: {_missing(generation.missing)}")
             else:
-                print_line(f"ok      {one.file}" if one.ok else f"failed  {one.file}: {one.why}")
+                print_line(
+                    f"ok      {generation.file}"
+                    if generation.ok
+                    else f"failed  {generation.file}: {generation.why}"
+                )
         if not verdict.generations:
             print_line("the ring is empty")
     return 0 if verdict.ok else _FOUND

@@ -271,10 +271,12 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
     if is_printed(done, as_json):
         return
     if done.gone:
-        rows = [(one.pack[:12], "" if one.size is None else size(one.size)) for one in done.gone]
+        rows = [
+            (pack.pack[:12], "" if pack.size is None else size(pack.size)) for pack in done.gone
+        ]
         print_table(("pack", "size"), rows, right=("size",))
         print_line()
-    total = sum(one.size or 0 for one in done.gone)
+    total = sum(pack.size or 0 for pack in done.gone)
     refs = f"{counted(done.refs, 'ref')} of {', '.join(done.git_remotes)}"
     print_line(
         f"{done.remote}: {len(done.gone)} of {counted(done.packs, 'pack')}, {size(total)}, "
@@ -334,13 +336,13 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
             columns = ("object", "size", "form", "blob", "path")
             rows = [
                 (
-                    one.object[:12],
-                    size(one.nbytes),
-                    "" if dry_run else "detached" if one.detached else "attached",
-                    one.blob or "",
-                    os.fsdecode(one.path),
+                    lfs_object.object[:12],
+                    size(lfs_object.nbytes),
+                    "" if dry_run else "detached" if lfs_object.detached else "attached",
+                    lfs_object.blob or "",
+                    os.fsdecode(lfs_object.path),
                 )
-                for one in done.objects
+                for lfs_object in done.objects
             ]
             print_table(columns, rows, right=("size",), whole=("blob",))
             print_line()

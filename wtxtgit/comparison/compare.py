@@ -211,7 +211,9 @@ def distributions_of(
     # Imported late: a comparison without distributions does not need it.
     from wtxtgit.tensors.statistics import distributions
 
-    before, after = ({t.name: t for t in one.tensors} for one in (compared.before, compared.after))
+    before, after = (
+        {t.name: t for t in checkpoint.tensors} for checkpoint in (compared.before, compared.after)
+    )
     changes = ((t.name, t.change) for t in compared.report.by_change())
     measured = [(name, change) for name, change in changes if isinstance(change, Numbers)]
     for name, change in measured[:MOST_DISTRIBUTIONS]:
@@ -241,7 +243,7 @@ def left_out(side: Side, only: Chosen | None) -> Shared:
     if text is None or only is None:
         return {}
     extents = () if text.layout is None else text.layout.extents
-    names = {one.array: one.name or one.array for one in extents if one.is_tensor}
+    names = {extent.array: extent.name or extent.array for extent in extents if extent.is_tensor}
     if not text.is_container:
         names = {array: names.get(array, array) for array in text.by_name}
     # Numbers of shared contents are never negative.
@@ -278,7 +280,7 @@ def with_members(
     before_names = frozenset(of_before)
     metadata, parts = list(report.metadata), list(report.parts)
     # The set has the metadata of some of its files.
-    of_set = [(one.path, one.before, one.after) for one in metadata]
+    of_set = [(change.path, change.before, change.after) for change in metadata]
     for name in of_after:
         if name not in before_names:
             continue
@@ -342,7 +344,7 @@ def listed(
     if status is TensorStatus.REMOVED:
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
     # Of a new file only bytes that belong to no part are reported: all its parts are new.
-    parts = tuple(one for one in _parts(None, (side, checkpoint), options) if one.name is None)
+    parts = tuple(part for part in _parts(None, (side, checkpoint), options) if part.name is None)
     imports = _new_imports((), checkpoint.imports)
     report = DiffReport("", name, "", kind, tensors, notes=notes, parts=parts, imports=imports)
     report = replace(report, repeated=_newly_repeated({}, checkpoint.repeated))

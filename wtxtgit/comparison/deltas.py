@@ -55,7 +55,7 @@ def targets(
             base_name, base = _base_in_repository(name, data, root, threads)
         change = change_made(shown_name(name), data, base_name, base, report, threads=threads)
         notes += [
-            f"no hash covers {one}: it is known only from the delta" for one in change.uncovered
+            f"no hash covers {fact}: it is known only from the delta" for fact in change.uncovered
         ]
         sides.append(change.after)
     return sides, tuple(notes)

@@ -144,7 +144,7 @@ def checkout(
         done.whole,
         tuple(entry.path for entry in changed),
         tuple(left),
-        (*failed, *(Failed(*one) for one in done.failed)),
+        (*failed, *(Failed(*failure) for failure in done.failed)),
         done.unnoted,
         done.lacking_payload,
     )

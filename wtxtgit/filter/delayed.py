@@ -89,13 +89,13 @@ class DelayedSmudges:
             ]
             self._spooled = []
         ready, self._waiting = self._waiting, []
-        self._ready.update({one.path: one for one in ready})
+        self._ready.update({text.path: text for text in ready})
         if ready and not self._fetching.has_failed and (fetched := self._find()) is not None:
             from wtxtgit.text.index import index
 
-            names = (name for one in ready for name in _chunks(index(one.text)))
+            names = (name for text in ready for name in _chunks(index(text.text)))
             self._fetching.fetch(fetched, names)
-        return [one.path for one in ready]
+        return [text.path for text in ready]
 
     def take(self, path: bytes) -> ByteView | None:
         """Return a text that was announced, None for other paths; valid until `done` is called."""

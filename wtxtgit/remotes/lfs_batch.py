@@ -128,11 +128,11 @@ class LfsServer:
 
     def held(self, objects: Sequence[LfsObject]) -> set[LfsObject]:
         """Return those objects that the server states it has."""
-        nonempty = [one for one in objects if one.nbytes]
+        nonempty = [lfs_object for lfs_object in objects if lfs_object.nbytes]
         with self._session(_DOWNLOAD) as session:
             answers = session.batch(_DOWNLOAD, nonempty)
             has = {one for one, actions in answers if actions and "download" in actions}
-        return has.union(one for one in objects if not one.nbytes)
+        return has.union(lfs_object for lfs_object in objects if not lfs_object.nbytes)
 
     def _download(self, session: _BatchSession, of: LfsObject) -> Mapping[str, Any]:
         for _, actions in session.batch(_DOWNLOAD, [of]):
@@ -183,7 +183,10 @@ class _BatchSession:
             body = {
                 "operation": operation,
                 "transfers": ["basic"],
-                "objects": [{"oid": one.sha256, "size": one.nbytes} for one in requested],
+                "objects": [
+                    {"oid": lfs_object.sha256, "size": lfs_object.nbytes}
+                    for lfs_object in requested
+                ],
                 "hash_algo": "sha256",
                 **({"ref": {"name": ref}} if ref else {}),
             }
@@ -243,7 +246,7 @@ class _BatchSession:
         if answer.status_code in GONE and body["operation"] == _DOWNLOAD:
             # Some servers answer in this way for all objects together.
             error = {"code": answer.status_code}
-            return {"objects": [{**one, "error": error} for one in body["objects"]]}
+            return {"objects": [{**entry, "error": error} for entry in body["objects"]]}
         self._check(answer.status_code, answer.headers, "objects/batch")
         try:
             return answer.json()
@@ -262,16 +265,16 @@ class _BatchSession:
                 pass
             case _:
                 raise self._strange()
-        left = {one.sha256: one for one in requested}
-        for one in objects:
-            match one:
+        left = {lfs_object.sha256: lfs_object for lfs_object in requested}
+        for entry in objects:
+            match entry:
                 case {"oid": str() as oid, "error": {"code": int() as code}} if oid in left:
                     # An object of another size is not the one that was asked for.
                     if code not in (*GONE, _NOT_SO):
                         raise failure(self._label, oid, code, {})
                     yield left.pop(oid), None
                 case {"oid": str() as oid, "size": int() as size} if left.get(oid) == (oid, size):
-                    yield left.pop(oid), self._actions(one.get("actions"))
+                    yield left.pop(oid), self._actions(entry.get("actions"))
                 case _:
                     raise self._strange()
         if left:

@@ -84,7 +84,7 @@ def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, folder: str = "
 
 def hints(report: CheckReport) -> dict[str, str]:
     """Return what to do about each kind of finding, with PATH for the path of any."""
-    return {one.kind: _spelled(one.kind, report.occasion) for one in report.findings}
+    return {finding.kind: _spelled(finding.kind, report.occasion) for finding in report.findings}
 
 
 def _spelled(kind: str, occasion: Occasion) -> str:

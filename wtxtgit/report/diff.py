@@ -83,7 +83,10 @@ class RowIndices:
 
     def of(self, rows: int) -> str:
         """Return `3 of 64 rows`, with their indices if they are few."""
-        named = [str(one[0]) if len(one) == 1 else str(list(one)) for one in self.first]
+        named = [
+            str(row_index[0]) if len(row_index) == 1 else str(list(row_index))
+            for row_index in self.first
+        ]
         more = ", ..." if self.count > len(named) else ""
         listed = "" if self.count == rows else f" ({', '.join(named)}{more})"
         return f"{self.count:,} of {counted(rows, 'row')}{listed}"
@@ -316,7 +319,7 @@ class Numbers(JsonObject):
         if (a.zeros, a.nan, a.inf) != (b.zeros, b.nan, b.inf):
             return False
         norm = max(a.root_mean_square, b.root_mean_square)
-        means, spreads = ((one.mean or 0.0, one.std or 0.0) for one in (a, b))
+        means, spreads = ((statistics.mean or 0.0, statistics.std or 0.0) for statistics in (a, b))
         return all(abs(x - y) <= _NEARLY * norm for x, y in zip(means, spreads, strict=True))
 
     @property
@@ -433,7 +436,7 @@ class TensorDiff(JsonObject):
         """What a reviewer must not miss in its values."""
         concerns = [] if self.change is None else list(self.change.concerns())
         if self.is_of_optimizer:
-            concerns = [one for one in concerns if not self._is_usual(one)]
+            concerns = [concern for concern in concerns if not self._is_usual(concern)]
         if self.values_of is not None:
             message = f"it has the values that {self.values_of} had before"
             concerns.append(Concern(ValueRisk.MOVED, message))
@@ -459,7 +462,9 @@ class TensorDiff(JsonObject):
     def weight(self) -> tuple[int, float, float]:
         """The key by which a table is sorted: worst risk, relative change, changed share."""
         order = list(ValueRisk)
-        worst = max((len(order) - order.index(one.risk) for one in self.concerns), default=0)
+        worst = max(
+            (len(order) - order.index(concern.risk) for concern in self.concerns), default=0
+        )
         if isinstance(self.change, Numbers):
             relative = self.change.relative_l2
             return worst, inf if relative is None else relative, self.change.changed_share
@@ -667,16 +672,16 @@ class DiffReport(JsonObject):
         differing = [*self.by_change(), *self.of(*others)]
         rows = (
             (
-                one.name,
-                one.status,
-                one.dtype,
-                shape_of(one.shape),
-                f"{one.change.relative_l2:.3g}"
-                if isinstance(one.change, Numbers) and one.change.relative_l2 is not None
+                tensor.name,
+                tensor.status,
+                tensor.dtype,
+                shape_of(tensor.shape),
+                f"{tensor.change.relative_l2:.3g}"
+                if isinstance(tensor.change, Numbers) and tensor.change.relative_l2 is not None
                 else "",
-                "; ".join(concern.message for concern in one.concerns),
+                "; ".join(concern.message for concern in tensor.concerns),
             )
-            for one in differing
+            for tensor in differing
         )
         columns = ("tensor", "status", "dtype", "shape", "relative change", "risks")
         title = f"{self.a} -> {self.b}: {self._totals()}"
@@ -697,7 +702,7 @@ class DiffReport(JsonObject):
     @cached_property
     def concerns(self) -> list[tuple[TensorDiff, Concern]]:
         """What a reviewer must not miss in the values, by risk; tensors as in `by_change`."""
-        concerns = [(tensor, one) for tensor in self.by_change() for one in tensor.concerns]
+        concerns = [(tensor, concern) for tensor in self.by_change() for concern in tensor.concerns]
         order = list(ValueRisk)
         return sorted(concerns, key=lambda pair: order.index(pair[1].risk))
 

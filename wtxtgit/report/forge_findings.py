@@ -140,14 +140,14 @@ def of_audit(report: AuditReport) -> ForgeReport:
         _rules(audit.HINTS),
         tuple(
             ForgeFinding(
-                one.kind,
-                one.severity,
-                one.path,
-                one.message,
-                hints([one], report.settled)[one.kind],
-                one.commit,
+                finding.kind,
+                finding.severity,
+                finding.path,
+                finding.message,
+                hints([finding], report.settled)[finding.kind],
+                finding.commit,
             )
-            for one in report.findings
+            for finding in report.findings
         ),
         report.notes,
         report.ok,
@@ -161,9 +161,13 @@ def of_check(report: CheckReport) -> ForgeReport:
         _rules(check.HINTS),
         tuple(
             ForgeFinding(
-                one.kind, one.severity, one.path, one.message, check.hint(one, report.occasion)
+                finding.kind,
+                finding.severity,
+                finding.path,
+                finding.message,
+                check.hint(finding, report.occasion),
             )
-            for one in report.findings
+            for finding in report.findings
         ),
         report.notes,
         report.ok,
@@ -191,7 +195,11 @@ def of_review(report: Review) -> ForgeReport:
         )
         for risk, (about, hint) in RISKS.items()
     }
-    flags = [(one.path, str(flag.risk), flag) for one in report.artifacts for flag in one.flags]
+    flags = [
+        (artifact.path, str(flag.risk), flag)
+        for artifact in report.artifacts
+        for flag in artifact.flags
+    ]
     return ForgeReport(
         "review",
         rules,

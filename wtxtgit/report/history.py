@@ -53,15 +53,15 @@ def joined(points: Sequence[Point]) -> Point | None:
     """Combine the points of several tensors, None if there are none."""
     if not points:
         return None
-    measured = [one for one in points if one.l2 is not None]
+    measured = [point for point in points if point.l2 is not None]
     return Point(
-        sum(one.elements for one in points),
-        _norm(one.norm for one in points),
-        sum(one.zeros for one in points),
-        sum(one.nan for one in points),
-        sum(one.inf for one in points),
-        _norm(one.l2 or 0.0 for one in measured) if measured else None,
-        _norm(one.base_norm for one in measured),
+        sum(point.elements for point in points),
+        _norm(point.norm for point in points),
+        sum(point.zeros for point in points),
+        sum(point.nan for point in points),
+        sum(point.inf for point in points),
+        _norm(point.l2 or 0.0 for point in measured) if measured else None,
+        _norm(point.base_norm for point in measured),
     )
 
 
@@ -84,7 +84,9 @@ class Series(JsonObject):
     @property
     def largest_change(self) -> float:
         """The largest of all relative changes."""
-        return max((one.relative or 0.0 for one in self.points if one is not None), default=0.0)
+        return max(
+            (point.relative or 0.0 for point in self.points if point is not None), default=0.0
+        )
 
     @property
     def broken(self) -> int:

@@ -192,8 +192,8 @@ def comment(review: Review) -> str:
     lines += overview
     room -= _length(overview)
     left = len(review.artifacts)
-    for one in review.artifacts:
-        section = _section(one, int(room * _SECTION_SHARE) if left > 1 else room)
+    for artifact in review.artifacts:
+        section = _section(artifact, int(room * _SECTION_SHARE) if left > 1 else room)
         if not section:
             break
         lines += section
@@ -230,8 +230,8 @@ def _overview(artifacts: Sequence[Reviewed], room: int) -> list[str]:
         "seal",
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
-    for one in artifacts[:MOST_LISTED]:
-        row = _row(one)
+    for artifact in artifacts[:MOST_LISTED]:
+        row = _row(artifact)
         room -= sum(map(len, row)) + 3 * len(row) + 1
         if room < 0:
             break

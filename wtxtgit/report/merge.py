@@ -96,4 +96,4 @@ class MergeReport(JsonObject):
     @property
     def decided(self) -> tuple[Settled, ...]:
         """What both sides changed, and a strategy or a decision settled."""
-        return tuple(one for one in self.settled if one.strategy is not None)
+        return tuple(change for change in self.settled if change.strategy is not None)

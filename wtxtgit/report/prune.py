@@ -62,7 +62,7 @@ class PruneReport(JsonObject):
 
     @property
     def kept(self) -> tuple[PrunedCommit, ...]:
-        return tuple(one for one in self.commits if one.why)
+        return tuple(commit for commit in self.commits if commit.why)
 
 
 @dataclass(frozen=True, slots=True)

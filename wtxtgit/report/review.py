@@ -256,7 +256,7 @@ class Reviewed(JsonObject):
     def others(self) -> list[TensorDiff]:
         """The tensors that were removed, added or renamed, in this order."""
         statuses = (TensorStatus.REMOVED, TensorStatus.ADDED, TensorStatus.RENAMED)
-        return [] if self.diff is None else [t for one in statuses for t in self.diff.of(one)]
+        return [] if self.diff is None else [t for status in statuses for t in self.diff.of(status)]
 
     @property
     def layers(self) -> list[LayerGroup]:
@@ -286,16 +286,16 @@ class Review(JsonObject):
 
     @property
     def flags(self) -> int:
-        return sum(len(one.flags) for one in self.artifacts)
+        return sum(len(artifact.flags) for artifact in self.artifacts)
 
     @property
     def summary(self) -> dict[str, int]:
-        diffs = [one.diff.summary for one in self.artifacts if one.diff is not None]
+        diffs = [artifact.diff.summary for artifact in self.artifacts if artifact.diff is not None]
         return {
             "artifacts": len(self.artifacts),
             "flags": self.flags,
-            "tensors_changed": sum(one.counts[TensorStatus.CHANGED] for one in diffs),
-            "parameters_changed": sum(one.changed_elements for one in diffs),
+            "tensors_changed": sum(diff.counts[TensorStatus.CHANGED] for diff in diffs),
+            "parameters_changed": sum(diff.changed_elements for diff in diffs),
         }
 
 

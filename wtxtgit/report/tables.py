@@ -111,7 +111,7 @@ class Table(Generic[_T]):
     right: tuple[str, ...] = ()
 
     def rows(self, things: Iterable[_T]) -> list[list[Cell]]:
-        return [[cell(one) for cell in self.columns.values()] for one in things]
+        return [[cell(thing) for cell in self.columns.values()] for thing in things]
 
 
 def relative_cell(tensor: TensorDiff) -> Cell:

@@ -123,8 +123,8 @@ class FileVerdict(JsonObject):
         """Return a table of the problems as HTML, for IPython."""
         from wtxtgit.model.notebook import table
 
-        problems = [("error", one) for one in self.errors]
-        problems += [("warning", one) for one in self.warnings]
+        problems = [("error", error) for error in self.errors]
+        problems += [("warning", warning) for warning in self.warnings]
         rows = ((severity, one.kind, one) for severity, one in problems)
         return table(self._summary(), ("", "kind", "problem"), rows, len(problems))
 

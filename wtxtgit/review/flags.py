@@ -135,7 +135,9 @@ def unusual_tensors(tensors: Iterable[TensorDiff], but: Iterable[str]) -> Iterat
             roles[role][tensor.name] = tensor.change.relative_l2 or 0.0
     left_out = frozenset(but)
     for changes in roles.values():
-        yield from (one for one in outliers(changes) if group_of(one.name) not in left_out)
+        yield from (
+            outlier for outlier in outliers(changes) if group_of(outlier.name) not in left_out
+        )
 
 
 MOST_TENSORS = 20
@@ -174,11 +176,16 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
         group_of(t.name) for t in changed if isinstance(t.change, Numbers) and t.change.is_quantised
     }
     large = _unusual_layers(report, quantised)
-    yield from limited(Risk.UNUSUAL, ((None, _outlier_message(one, "layers")) for one in large))
-    tensors = unusual_tensors(changed, (one.name for one in large))
+    yield from limited(
+        Risk.UNUSUAL, ((None, _outlier_message(outlier, "layers")) for outlier in large)
+    )
+    tensors = unusual_tensors(changed, (outlier.name for outlier in large))
     yield from limited(
         Risk.UNUSUAL,
-        ((one.name, _outlier_message(one, "other layers", with_name=False)) for one in tensors),
+        (
+            (tensor.name, _outlier_message(tensor, "other layers", with_name=False))
+            for tensor in tensors
+        ),
     )
 
 
@@ -200,7 +207,7 @@ def _unusual_layers(report: DiffReport, but: Collection[str]) -> list[Outlier]:
         kinds[tensor.is_of_optimizer, is_average, is_integer].append(tensor)
     layers = (groups(replace(report, tensors=tuple(alike))) for alike in kinds.values())
     return [
-        one for alike in layers for one in unusual_groups(g for g in alike if g.name not in but)
+        group for alike in layers for group in unusual_groups(g for g in alike if g.name not in but)
     ]
 
 
@@ -209,8 +216,9 @@ def _renamed(report: DiffReport) -> Iterator[Flag]:
     renamed = report.of(TensorStatus.RENAMED)
     if renamed:
         named = [
-            f"{clipped(one.base_name or '', _MOST_PATH)} is now {clipped(one.name, _MOST_PATH)}"
-            for one in renamed[:_MOST_PATHS]
+            f"{clipped(tensor.base_name or '', _MOST_PATH)} is now "
+            f"{clipped(tensor.name, _MOST_PATH)}"
+            for tensor in renamed[:_MOST_PATHS]
         ]
         more = len(renamed) - len(named)
         shown = f"{', '.join(named)}{f' and {more} more' if more else ''}"
@@ -241,23 +249,31 @@ def part_flags(report: DiffReport) -> Iterator[Flag]:
     Bytes that belong to no part are only flagged if they are at the head: that they are gone is no
     risk.
     """
-    yield from limited(Risk.CODE, ((None, one) for one in report.import_messages()), "name")
-    yield from limited(Risk.REPEATED, ((None, one.message) for one in report.repeated), "name")
-    yield from limited(Risk.NAME, misleading(report), "name")
-    hidden = (one for one in report.parts if one.name is None and one.status is TensorStatus.ADDED)
-    yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
-    changed = (
-        one for one in report.parts if one.name is not None or one.status is TensorStatus.CHANGED
+    yield from limited(Risk.CODE, ((None, message) for message in report.import_messages()), "name")
+    yield from limited(
+        Risk.REPEATED, ((None, finding.message) for finding in report.repeated), "name"
     )
-    yield from limited(Risk.PART, ((None, one.message) for one in changed), "part")
-    matter = [one for one in report.metadata if one.matters]
+    yield from limited(Risk.NAME, misleading(report), "name")
+    hidden = (
+        part for part in report.parts if part.name is None and part.status is TensorStatus.ADDED
+    )
+    yield from limited(Risk.HIDDEN, ((None, part.message) for part in hidden), "place")
+    changed = (
+        part
+        for part in report.parts
+        if part.name is not None or part.status is TensorStatus.CHANGED
+    )
+    yield from limited(Risk.PART, ((None, part.message) for part in changed), "part")
+    matter = [change for change in report.metadata if change.matters]
     if matter:
         yield Flag(Risk.METADATA, _shown_metadata(matter))
 
 
 def _shown_metadata(changes: Sequence[MetadataChange]) -> str:
     """Return `3 values: changed /a, added /b and 1 more`."""
-    named = [f"{one.kind} {clipped(one.path, _MOST_PATH)}" for one in changes[:_MOST_PATHS]]
+    named = [
+        f"{change.kind} {clipped(change.path, _MOST_PATH)}" for change in changes[:_MOST_PATHS]
+    ]
     more = len(changes) - len(named)
     return (
         f"{counted(len(changes), 'value')}: {', '.join(named)}{f' and {more} more' if more else ''}"
@@ -265,7 +281,7 @@ def _shown_metadata(changes: Sequence[MetadataChange]) -> str:
 
 
 def _is_flat(tensor: TensorDiff) -> bool:
-    return any(one.risk in (ValueRisk.ZERO, ValueRisk.CONSTANT) for one in tensor.concerns)
+    return any(concern.risk in (ValueRisk.ZERO, ValueRisk.CONSTANT) for concern in tensor.concerns)
 
 
 def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:

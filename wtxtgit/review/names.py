@@ -23,7 +23,7 @@ def misleading(report: DiffReport) -> Iterator[tuple[str, str]]:
     new = [
         *(tensor.name for tensor in report.tensors if tensor.status in come),
         *(part.name for part in report.parts if part.name and part.status in come),
-        *(one.path for one in report.metadata if one.kind in come),
+        *(change.path for change in report.metadata if change.kind in come),
     ]
     # Of a new file nothing shows which letters are usual there.
     usual = set(_ALIKE) if not report.a else _scripts(_old_names(report))

@@ -245,21 +245,24 @@ class _ReviewWork:
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)
         files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
-        return files.only({path for one in changed for path in one.paths})
+        return files.only({path for checkpoint in changed for path in checkpoint.paths})
 
     def _to_be_verified(self, changed: list[ChangedCheckpoint]) -> list[str]:
         """Return blobs to be verified completely: those that are sealed, and those added."""
         state = self.seals.walk.snapshot(self.branch.after.oid)
         ledgers = state.entries
         return [
-            one.after.oid
-            for one in changed
-            if one.after is not None
-            and one.after.is_file
+            checkpoint.after.oid
+            for checkpoint in changed
+            if checkpoint.after is not None
+            and checkpoint.after.is_file
             and (
-                one.path + LEDGER_SUFFIX in ledgers
+                checkpoint.path + LEDGER_SUFFIX in ledgers
                 # The index of a set need not be a text or have the filter.
-                or (one.fate is Fate.ADDED and (not one.parts or one.path in state.filtered))
+                or (
+                    checkpoint.fate is Fate.ADDED
+                    and (not checkpoint.parts or checkpoint.path in state.filtered)
+                )
             )
         ]
 
@@ -342,11 +345,11 @@ class _ReviewWork:
     ) -> Iterator[tuple[ReviewedCommit, ...]]:
         """Yield, for each checkpoint, the commits of the branch that change it, newest first."""
         every = history.commits(self.repo, [self.branch.after.oid], self.branch.known)
-        paths = {path for one in changed for path in one.touched}
+        paths = {path for checkpoint in changed for path in checkpoint.touched}
         touching = changing(self.repo, every, paths, self.commits)
         commits: dict[str, ReviewedCommit] = {}
-        for one in changed:
-            numbers = sorted({number for path in one.touched for number in touching[path]})
+        for checkpoint in changed:
+            numbers = sorted({number for path in checkpoint.touched for number in touching[path]})
             newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
             for oid in newest:
                 if oid not in commits:

@@ -56,12 +56,15 @@ class Seals:
     def _violations(self) -> list[Violation]:
         """What the branch's commits did wrong to ledgers, and what is wrong at its head."""
         line = (commit.oid for commit in self.line if commit.oid in self.walk.commits)
-        on_branch = [one for oid in line for one in self.walk.brought(oid)]
+        on_branch = [violation for oid in line for violation in self.walk.brought(oid)]
         # A fault at the head may be older than the branch: report it once, from either source. By
         # path and kind, as an audit skips what a parent has.
-        known = {(one.path, one.kind) for one in on_branch}
+        known = {(violation.path, violation.kind) for violation in on_branch}
         at_head = self.walk.violations(self.branch.after.oid)
-        return [*on_branch, *(one for one in at_head if (one.path, one.kind) not in known)]
+        return [
+            *on_branch,
+            *(violation for violation in at_head if (violation.path, violation.kind) not in known),
+        ]
 
     @property
     def is_self_made(self) -> bool:
@@ -71,7 +74,7 @@ class Seals:
 
     def signer_changes(self) -> list[Violation]:
         """Changes of the signers that are not valid."""
-        return [one for one in self._violations if one.kind == "signers-changed"]
+        return [violation for violation in self._violations if violation.kind == "signers-changed"]
 
     def seal(
         self,
@@ -85,9 +88,9 @@ class Seals:
         """
         flags = list(self._judged(changed))
         flags += [
-            Flag(_RISKS[one.kind], f"{one.kind}: {one.message}")
-            for one in findings
-            if one.kind in _RISKS
+            Flag(_RISKS[finding.kind], f"{finding.kind}: {finding.message}")
+            for finding in findings
+            if finding.kind in _RISKS
         ]
         ledger, why = self._ledger(changed.path)
         if ledger is None:
@@ -119,7 +122,9 @@ class Seals:
         """Whether there are signers or ledgers at either end, or a trust root is given."""
         if self.walk.root is not None and not self.walk.is_first_use:
             return True
-        ends = (self.walk.snapshot(one.oid) for one in (self.branch.before, self.branch.after))
+        ends = (
+            self.walk.snapshot(commit.oid) for commit in (self.branch.before, self.branch.after)
+        )
         return any(
             path == SIGNERS_PATH or path.endswith(LEDGER_SUFFIX)
             for end in ends
@@ -140,10 +145,10 @@ class Seals:
         """Yield what the branch did wrong to the ledger, once for each kind."""
         paths = changed.paths
         problems = dict.fromkeys(
-            (Risk.SIGNER if one.kind in UNTRUSTED - {"bad-signature"} else Risk.CHAIN,
-             f"{one.kind}: {one.message}")
-            for one in self._violations
-            if one.path in paths
+            (Risk.SIGNER if violation.kind in UNTRUSTED - {"bad-signature"} else Risk.CHAIN,
+             f"{violation.kind}: {violation.message}")
+            for violation in self._violations
+            if violation.path in paths
         )  # fmt: skip
         for risk, message in list(problems)[:MOST_VIOLATIONS]:
             yield Flag(risk, message)
@@ -168,12 +173,14 @@ class Seals:
                 return SealVerdict(Sealing.STALE, "the text is damaged, so it has no seal"), Flag(
                     Risk.DAMAGED, content.fault or "the text is damaged"
                 )
-            for one in findings:
-                if one.kind == "content-mismatch":
-                    return SealVerdict(Sealing.STALE, one.message), Flag(Risk.UNSEALED, one.message)
-                if one.kind == "bad-record":
-                    return SealVerdict(Sealing.UNTRUSTED, one.message), Flag(
-                        Risk.CHAIN, one.message
+            for finding in findings:
+                if finding.kind == "content-mismatch":
+                    return SealVerdict(Sealing.STALE, finding.message), Flag(
+                        Risk.UNSEALED, finding.message
+                    )
+                if finding.kind == "bad-record":
+                    return SealVerdict(Sealing.UNTRUSTED, finding.message), Flag(
+                        Risk.CHAIN, finding.message
                     )
         kept = "deleted, its ledger kept: " if changed.after is None else ""
         state, by, flag = self._signers(ledger)
@@ -186,7 +193,7 @@ class Seals:
         """Return who signed the last record: state, explanation, and what is risky about it."""
         walk = self.walk
         states = walk.state(self.branch.after.oid).signers
-        keys = frozenset[bytes]().union(*(one.keys for one in states))
+        keys = frozenset[bytes]().union(*(state.keys for state in states))
         who = signed(ledger, len(ledger.records) - 1, keys)
         names = ", ".join(sorted(walk.reader.principals.get(key, key.hex()) for key in who.valid))
         if self.fault is not None:

@@ -51,7 +51,7 @@ def with_sets(
     `artifacts` are the paths of checkpoints at either end: other sets are not part of the review.
     Raises EnvironmentFailure if git can't provide a tree.
     """
-    alone = {one.path: one for one in changed}
+    alone = {checkpoint.path: checkpoint for checkpoint in changed}
     with TreeReader(repo) as trees:
         reader = _ListedSetReader(repo, trees)
         names = registry.index_endings()
@@ -60,17 +60,17 @@ def with_sets(
             for change in trees.between(branch.before.tree, branch.after.tree)
             if os.fsdecode(change.path).endswith(names)
         }
-        paths = moved.union(*(one.paths for one in alone.values()))
+        paths = moved.union(*(checkpoint.paths for checkpoint in alone.values()))
         before, after = (
             reader.listings(commit.tree, paths) for commit in (branch.before, branch.after)
         )
         # An index that lists nothing any more is still there.
         unread = {path: trees.standing(branch.after.tree, path).entry for path in before}
     sets = [
-        one
-        for one in _paired(before, after, alone, unread)
-        if not alone.keys().isdisjoint(one.touched)
-        or (not moved.isdisjoint(one.paths) and any(path in artifacts for path in one.parts))
+        pair
+        for pair in _paired(before, after, alone, unread)
+        if not alone.keys().isdisjoint(pair.touched)
+        or (not moved.isdisjoint(pair.paths) and any(path in artifacts for path in pair.parts))
     ]
     for one in sets:
         old, new = before.get(one.base_path or b""), after.get(one.path)

@@ -157,7 +157,7 @@ def _converted(name: str, value: Any) -> GivenArray:
         array = np.asarray(value)
     except ValueError as error:
         raise UsageError(f'"{name}" does not convert to an array: {error}') from error
-    if array.dtype.hasobject and any(isinstance(one, Mapping) for one in array.flat):
+    if array.dtype.hasobject and any(isinstance(value, Mapping) for value in array.flat):
         raise UsageError(
             f'array "{name}" has dtype object: objects and records are never stored',
             hint="of a list of mappings, make a mapping: dict(enumerate(values))",

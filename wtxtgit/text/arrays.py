@@ -244,7 +244,9 @@ class LazySnapshot(NamedArrays[LazyArray], OpenFile):
                 if extent.array is not None and extent.array not in names
             ]
             readable.problems.extend(Problem("structure", "is lost", array=name) for name in lost)
-            extents = [one for one in layout.extents if one.array is None or one.array in names]
+            extents = [
+                extent for extent in layout.extents if extent.array is None or extent.array in names
+            ]
             layout = replace(layout, extents=tuple(extents))
         self.problems = tuple(readable.problems)
         return layout

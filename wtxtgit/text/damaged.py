@@ -59,8 +59,8 @@ def intact(text: ByteView, index: TextIndex) -> IntactText:
     done.index.meta = _meta(found)
     reader = _ArrayReader(text, done.problems)
     before = ""
-    for one in found.arrays:
-        array = reader.array(one)
+    for found_array in found.arrays:
+        array = reader.array(found_array)
         if array is None:
             continue
         if array.name <= before:

@@ -464,7 +464,7 @@ class TextReport:
         """Return a table of the problems as HTML, for IPython."""
         from wtxtgit.model.notebook import table
 
-        rows = ((one.kind, one) for one in self.problems)
+        rows = ((problem.kind, problem) for problem in self.problems)
         return table(self._summary(), ("kind", "problem"), rows, len(self.problems))
 
     @property

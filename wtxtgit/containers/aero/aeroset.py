@@ -268,7 +268,7 @@ def _further(index: dict[str, Any]) -> dict[str, object]:
     unknown: dict[str, object] = {}
     lists = [("format", index["format"], _FORMAT_KEYS)]
     entries = (*index["parts"], index["global_tidx"])
-    lists += [(one["path"], one, _ENTRY_KEYS) for one in entries]
+    lists += [(entry["path"], entry, _ENTRY_KEYS) for entry in entries]
     for where, value, known in lists:
         more = {key: item for key, item in value.items() if key not in known}
         if more:
@@ -377,7 +377,10 @@ class SetCheck:
             return None
         inner = check_file(aero, self._options, shards_elsewhere=member is self._set.index)
         errors, warnings = (
-            tuple(replace(one, message=f"{quoted(member.path)}: {one.message}") for one in problems)
+            tuple(
+                replace(problem, message=f"{quoted(member.path)}: {problem.message}")
+                for problem in problems
+            )
             for problems in (inner.errors, inner.warnings)
         )
         findings.add(MemberFindings(errors, warnings))

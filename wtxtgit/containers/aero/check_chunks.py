@@ -51,10 +51,10 @@ def check_types(aero: Aero, findings: Findings) -> None:
     for fourcc in (INDEX, JSON, MANIFEST):
         same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
         for chunk in same[1:2]:
-            further = [one for one in same[1:] if _place(one) != _place(same[0])]
+            further = [chunk for chunk in same[1:] if _place(chunk) != _place(same[0])]
             # An index may be as large as the file: if there are several, none is read.
             is_bounded = fourcc != INDEX or len(set(map(_place, further))) < 2
-            adds = not is_bounded or any(_adds(aero, one) for one in further)
+            adds = not is_bounded or any(_adds(aero, chunk) for chunk in further)
             (findings.error if adds else findings.warn)(
                 f"{len(same)} {fourcc.decode()} chunks; readers use the first",
                 "fourcc",

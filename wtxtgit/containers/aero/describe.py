@@ -133,8 +133,10 @@ class TensorReader:
 def _codecs(json: dict[str, object]) -> dict[int, dict[str, object]]:
     """Return what an MJSN says of codecs, by the number that entries of the index use for them."""
     listed = json.get(CODECS_KEY)
-    codecs = (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
-    return {one["id"]: one for one in codecs if type(one.get("id")) is int}
+    codecs = (
+        (codec for codec in listed if isinstance(codec, dict)) if isinstance(listed, list) else ()
+    )
+    return {codec["id"]: codec for codec in codecs if type(codec.get("id")) is int}
 
 
 def packing_of(entry: IndexEntry, codecs: dict[int, dict[str, object]]) -> str | None:

@@ -166,7 +166,7 @@ class _Extras:
     def _index(self, chunk: AeroChunk) -> dict[str, object]:
         raw = index_content(self._aero.data, chunk)
         fields = msgpack_edit.fields(raw)
-        more = [raw[one.start : one.end] for one in fields if one.key != TENSORS_KEY]
+        more = [raw[field.start : field.end] for field in fields if field.key != TENSORS_KEY]
         behind = raw[fields[-1].end :].rstrip(b"\0")
         rest: dict[str, object] = {}
         if more or behind:
@@ -228,7 +228,7 @@ def _lists(manifest: dict[str, object]) -> dict[str, object]:
             rest[key] = [items]
             continue
         further = [_of_item(item) for item in items]
-        kept = [one for one in further if one]
+        kept = [more for more in further if more]
         if kept:
             rest[key] = kept
         elif not items:

@@ -59,7 +59,7 @@ def check_seal(aero: Aero, findings: Findings, allowance: Allowance) -> None:
         _check_seal_digest(aero, chunk, findings, allowance)
     except FormatError as error:
         findings.refuse(error, chunk)
-    first = min((one.offset for one in aero.chunks if one.length), default=chunk.offset)
+    first = min((other.offset for other in aero.chunks if other.length), default=chunk.offset)
     if chunk.offset != first:
         findings.warn(
             "IHSH is not the first chunk in the file", "chunk_offset", chunk.offset, chunk

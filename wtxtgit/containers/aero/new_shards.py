@@ -93,7 +93,7 @@ class Source:
         raw = self.map(number)
         # The form decides whether one tensor can replace another in a merge.
         left = PLACED if tensor.absent is None else NAMED
-        further = (raw[one.start : one.end] for one in fields(raw) if one.key not in left)
+        further = (raw[field.start : field.end] for field in fields(raw) if field.key not in left)
         return self.order, tuple(sorted(further))
 
     def blocks(self, shard: AeroChunk | None, start: int, end: int) -> Iterator[Buffer]:

@@ -176,7 +176,7 @@ def _manifest(container: Aero, new: NewMetadata, shards: Resharded) -> dict[int,
         return {}
     stay = [place for place in range(len(container.chunks)) if place not in new.removed]
     places = {old: place for place, old in enumerate(stay)}
-    added: list[tuple[bytes, ShardFacts | None]] = [(one.fourcc, None) for one in new.added]
+    added: list[tuple[bytes, ShardFacts | None]] = [(payload.fourcc, None) for payload in new.added]
     added += [(payload.fourcc, facts) for payload, facts in shards.added]
     raw = renewed(new.manifest, places, new.removed, shards.facts, added)
     return {} if raw == new.manifest_before else {chunk.place: like(container, chunk, raw)}

@@ -106,21 +106,21 @@ def reseal(
     and (limit) for what is over `options.max_chunk` or overlaps too much.
     """
     # Only with the file's own chunks and metadata can offsets and the index's spelling stay.
-    own = values is None and [(one.source, one.number) for one in placed] == [
+    own = values is None and [(entry.source, entry.number) for entry in placed] == [
         (container, number) for number in range(len(container.chunks))
     ]
-    if own and all(one.content is None for one in placed):
+    if own and all(entry.content is None for entry in placed):
         return pieces(container.data)
     refuse_many(len(placed), MAX_TENSORS, "chunks", "chunks")
     key = options.integrity_key
     sources: dict[int, Payloads] = {}
-    for fold in (container, *(cast(Fold, one.source) for one in placed)):
+    for fold in (container, *(cast(Fold, entry.source) for entry in placed)):
         if id(fold) not in sources:
             findings = Findings(label=attrgetter("name"))
             check_metadata(fold, key, findings)
             refuse_errors(findings)
             sources[id(fold)] = Payloads(fold.data, options)
-    chunks = [_chunk(one, sources[id(one.source)]) for one in placed]
+    chunks = [_chunk(entry, sources[id(entry.source)]) for entry in placed]
     if own:
         index = sealed(container.index, chunks, key)
         in_place = patched(container, chunks, index)

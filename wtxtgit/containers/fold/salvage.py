@@ -150,4 +150,7 @@ def _of_cut(data: ByteView, chunk: FoldChunk) -> list[SalvagedTensor]:
         (replace(tensor, name=f"{chunk.name}/{tensor.name}"), None) for tensor in header.tensors
     ]
     salvaged = shared.of_places(data, listed)
-    return [one if one.why is not None else replace(one, why=shared.CUT_SHORT) for one in salvaged]
+    return [
+        tensor if tensor.why is not None else replace(tensor, why=shared.CUT_SHORT)
+        for tensor in salvaged
+    ]

@@ -57,8 +57,8 @@ def reseal(
     files = _Sources(options)
     own = metadata.merged_values(container)
     new_values = own if values is None else values
-    chosen = [files.chosen(container, one) for one in placed]
-    shards = {one.row.record.shard for one in chosen if one.content is not None}
+    chosen = [files.chosen(container, entry) for entry in placed]
+    shards = {choice.row.record.shard for choice in chosen if choice.content is not None}
     is_same = new_values == own and files.have_same_rows(container, chosen)
     # A checksum of changed bytes has to be removed, which changes the metadata.
     if is_same and not _have_checksums(container, shards):
@@ -112,8 +112,10 @@ class _Sources:
     def have_same_rows(self, container: Mlcp, chosen: Sequence[_ChosenTensor]) -> bool:
         """Whether the tensors are those of the file, in its order, apart from their bytes."""
         own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
-        chosen_rows = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
-        places = enumerate(one.number for one in chosen)
+        chosen_rows = [
+            (choice.row.record.name, choice.row.kind, choice.tensor.nbytes) for choice in chosen
+        ]
+        places = enumerate(choice.number for choice in chosen)
         return own == chosen_rows and all(number in (None, place) for place, number in places)
 
 
@@ -142,12 +144,12 @@ def _anew(
     # A stable sort: within a shard the given order stays ("Resealing").
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
-    rows = [one.row for one in ordered]
+    rows = [choice.row for choice in ordered]
     metadata_json = metadata.updated(container, rows, values, placement)
     stated = json_text.parse(memoryview(metadata_json), "metadata")
     head = write.header(container.version, metadata_json)
     shard_count = _shard_count(container, rows, stated)
-    body = write.body_pieces([_new_record(one) for one in ordered], shard_count, placement)
+    body = write.body_pieces([_new_record(choice) for choice in ordered], shard_count, placement)
     if not _have_no_bytes(ordered):
         last = ordered[-1]
         if last.row.record.shard + 1 == shard_count and _have_no_bytes(ordered[:-1]):
@@ -159,22 +161,22 @@ def _anew(
 
 def _placement(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Placement:
     """Return the placement of the bytes: the file's own, else that of the file they come from."""
-    files = (container, *(one.row.container for one in chosen))
+    files = (container, *(choice.row.container for choice in chosen))
     placement = next(
         (file.body.placement for file in files if file.body.placement is not Placement.NOWHERE),
         Placement.NOWHERE,
     )
-    for one in chosen:
-        if placement is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
+    for choice in chosen:
+        if placement is not Placement.NOWHERE and choice.tensor.nbytes != choice.row.record.size:
+            name = quoted(choice.tensor.name)
             raise FormatError(
-                f"tensor {quoted(one.tensor.name)} has no bytes in its file, but other tensors do",
-                field="entries",
+                f"tensor {name} has no bytes in its file, but other tensors do", field="entries"
             )
     return placement
 
 
 def _have_no_bytes(chosen: Sequence[_ChosenTensor]) -> bool:
-    return not any(one.tensor.nbytes for one in chosen)
+    return not any(choice.tensor.nbytes for choice in chosen)
 
 
 def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object) -> int:

@@ -64,10 +64,12 @@ def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
     salvaged = shared.of_places(data, listed)
     if not has_bytes:
         salvaged = [
-            one
-            if one.why == OTHERWISE
-            else SalvagedTensor(replace(one.tensor, absent=NO_BYTES), TensorState.ABSENT, NO_BYTES)
-            for one in salvaged
+            tensor
+            if tensor.why == OTHERWISE
+            else SalvagedTensor(
+                replace(tensor.tensor, absent=NO_BYTES), TensorState.ABSENT, NO_BYTES
+            )
+            for tensor in salvaged
         ]
     return Salvage((*salvaged, *_unread(lists, placed)), tags=custom_fields(metadata))
 

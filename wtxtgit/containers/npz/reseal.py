@@ -71,11 +71,11 @@ def reseal(
     if _is_own(container, placed):
         return pieces(container.data)
     refuse_many(len(placed), MAX_TENSORS, "members", "entries")
-    sources = {id(one.source): cast(Npz, one.source) for one in placed}
+    sources = {id(entry.source): cast(Npz, entry.source) for entry in placed}
     for source in sources.values():
         refuse_unwritable(source)
-    members = [_member(one, options) for one in placed]
-    names = [cast(Npz, one.source).directory.members[one.number].name for one in placed]
+    members = [_member(entry, options) for entry in placed]
+    names = [cast(Npz, entry.source).directory.members[entry.number].name for entry in placed]
     if not any(name.endswith(NPY_SUFFIX) for name in names):
         raise FormatError("npz holds at least one array", field="entries")
     return zip_write.build(members, zip_write.comment(container.data, container.directory))

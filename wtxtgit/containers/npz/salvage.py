@@ -28,13 +28,13 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     arrays = npy_header.read_members(data, whole.members, "headers of arrays are too long")
     listed = iter(describe(Npz(data, whole, arrays, frozenset()), options).tensors)
     salvaged = []
-    for one in left.members:
-        if not one.member.name.endswith(NPY_SUFFIX):
+    for left_member in left.members:
+        if not left_member.member.name.endswith(NPY_SUFFIX):
             continue
-        if one.lost is None:
-            salvaged.append(_whole(next(listed), one))
+        if left_member.lost is None:
+            salvaged.append(_whole(next(listed), left_member))
         else:
-            salvaged.append(_lost(data, one.member, one.lost))
+            salvaged.append(_lost(data, left_member.member, left_member.lost))
     return Salvage(tuple(salvaged), missing=left.missing)
 
 

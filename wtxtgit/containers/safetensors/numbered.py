@@ -93,8 +93,8 @@ class NumberedShards(ListedFiles):
             count += len(shard.header.tensors)
             if count > MAX_TENSORS:
                 fail("shards list too many tensors", offset=0, field="tensors", kind="limit")
-            for one in _placed(shard, file, listing):
-                placed.setdefault(one.stored.name, []).append(one)
+            for tensor in _placed(shard, file, listing):
+                placed.setdefault(tensor.stored.name, []).append(tensor)
             inner = shard_read.describe(shard, options)
             tags.append({key: tag for key, tag in inner.tags.items() if key not in TORCH_TAGS})
             untold |= dict.fromkeys(inner.untold)
@@ -132,8 +132,8 @@ class NumberedShards(ListedFiles):
         for file in self.files:
             try:
                 shard = open_shard(file, self.open_member, listing)
-                for one in _placed(shard, file, listing):
-                    placed.setdefault(one.stored.name, []).append(one)
+                for tensor in _placed(shard, file, listing):
+                    placed.setdefault(tensor.stored.name, []).append(tensor)
             except FormatError as error:
                 # Already reported for the file, without which nothing can be shown to be whole.
                 # Only that all files together list too much is reported here.
@@ -215,11 +215,11 @@ def _whole(name: str, placed: Sequence[_Placed]) -> ChunkedTensor:
     first = placed[0].stored
     rank = len(first.shape)
     ends = [
-        tuple(map(sum, zip(one.box.offsets, one.box.sizes, strict=True)))
-        for one in placed
-        if len(one.box.sizes) == rank
+        tuple(map(sum, zip(tensor.box.offsets, tensor.box.sizes, strict=True)))
+        for tensor in placed
+        if len(tensor.box.sizes) == rank
     ]
     shape = tuple(max(sizes) for sizes in zip(*ends, strict=True))
     item = ITEM_BYTES.get(first.element or "", 0)
-    chunks = [Chunk(one.box, partial(one.listed)) for one in placed]
+    chunks = [Chunk(tensor.box, partial(tensor.listed)) for tensor in placed]
     return ChunkedTensor(name, first.dtype, shape, first.element, item, chunks)

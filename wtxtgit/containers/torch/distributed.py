@@ -151,7 +151,9 @@ class ShardFile:
 
     def unclaimed(self) -> Iterator[tuple[int, int]]:
         """Yield runs of bytes that the metadata assign to nothing."""
-        yield from gaps(((one.start, one.end) for one in self._located.values()), len(self.data))
+        yield from gaps(
+            ((place.start, place.end) for place in self._located.values()), len(self.data)
+        )
 
 
 @dataclass(frozen=True, eq=False)

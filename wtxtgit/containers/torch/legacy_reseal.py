@@ -41,7 +41,7 @@ class LegacyContents(FileContents):
 
     def is_framed(self) -> bool:
         *_, keys = self.container.others
-        return any(FRAME in one.opcodes for one in (self.container.pickle, keys))
+        return any(FRAME in pickle.opcodes for pickle in (self.container.pickle, keys))
 
     def refuse_damaged(self, number: int) -> None:
         """Do nothing: a legacy file has no hashes."""

@@ -69,7 +69,7 @@ def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
 
 def refuse_bomb(spans: Iterable[TensorSpan], size: int) -> None:
     """Raise FormatError if tensors cover `size` bytes implausibly often."""
-    total = sum(one.end - one.start for one in spans)
+    total = sum(span.end - span.start for span in spans)
     if total > max(MOST_PASSES * size, LEAST_COVERED):
         raise FormatError(
             f"too many tensors share a storage of {size} bytes", kind="limit", field="entries"
@@ -90,7 +90,7 @@ def overlaid(
         end = min(start + STEP, size)
         block = was.take(end - start)
         active = sweep.reach(start, end)
-        if any(one.span.blocks is not None for one in active):
+        if any(tensor.span.blocks is not None for tensor in active):
             yield _put_together(block, start, active)
         else:
             yield block
@@ -104,13 +104,13 @@ def uncovered(
 
     `old` is only read if there are some.
     """
-    if all(one.steps is None for one in spans) and not gaps(
-        ((one.start, one.end) for one in spans), size
+    if all(span.steps is None for span in spans) and not gaps(
+        ((span.start, span.end) for span in spans), size
     ):
         return None
     hasher = sha256()
     count = 0
-    sweep = _Sweep([replace(one, blocks=None) for one in spans])
+    sweep = _Sweep([replace(span, blocks=None) for span in spans])
     was = _Feed(old())
     for start in range(0, size, STEP):
         end = min(start + STEP, size)
@@ -169,11 +169,11 @@ class _Sweep:
     def reach(self, start: int, end: int) -> list[_Active]:
         """Return those that have any byte of [start, end); ranges must come in order."""
         left = []
-        for one in self._active:
-            if one.span.end > start:
-                left.append(one)
-            elif one.feed is not None:
-                one.feed.close()
+        for tensor in self._active:
+            if tensor.span.end > start:
+                left.append(tensor)
+            elif tensor.feed is not None:
+                tensor.feed.close()
         self._active = left
         while self._next < len(self._spans) and self._spans[self._next].start < end:
             span = self._spans[self._next]
@@ -186,19 +186,19 @@ class _Sweep:
         return self._active
 
     def close(self) -> None:
-        for one in self._active:
-            if one.feed is not None:
-                one.feed.close()
+        for tensor in self._active:
+            if tensor.feed is not None:
+                tensor.feed.close()
 
 
 def _put_together(block: Buffer, start: int, active: Sequence[_Active]) -> bytearray:
     """Return the bytes `block`, from position `start`, with those of tensors written over them."""
     together = bytearray(block)
-    shared = [one for one in active if not one.alone]
-    for one in active:
-        if one.alone and one.feed is not None:
-            first, last = _within(one.span, start, len(together))
-            together[first:last] = one.feed.take(last - first)
+    shared = [tensor for tensor in active if not tensor.alone]
+    for tensor in active:
+        if tensor.alone and tensor.feed is not None:
+            first, last = _within(tensor.span, start, len(together))
+            together[first:last] = tensor.feed.take(last - first)
     if shared:
         _agree(together, block, start, shared)
     return together
@@ -210,10 +210,12 @@ def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Act
 
     target = np.frombuffer(together, np.uint8)
     known = np.zeros(len(together), np.bool_)
-    for one in active:
-        first, last = _within(one.span, start, len(together))
-        words = memoryview(block)[first:last] if one.feed is None else one.feed.take(last - first)
-        items = _items(one.span, start + first, start + last)
+    for tensor in active:
+        first, last = _within(tensor.span, start, len(together))
+        words = (
+            memoryview(block)[first:last] if tensor.feed is None else tensor.feed.take(last - first)
+        )
+        items = _items(tensor.span, start + first, start + last)
         mine = np.frombuffer(words, np.uint8)
         part = target[first:last]
         # Shared bytes must be equal, whichever tensor comes first.
@@ -228,9 +230,9 @@ def _left_over(block: Buffer, start: int, active: Sequence[_Active]) -> bytes:
     import numpy as np
 
     known = np.zeros(len(block), np.bool_)
-    for one in active:
-        first, last = _within(one.span, start, len(block))
-        known[first:last] |= _items(one.span, start + first, start + last)
+    for tensor in active:
+        first, last = _within(tensor.span, start, len(block))
+        known[first:last] |= _items(tensor.span, start + first, start + last)
     return np.frombuffer(block, np.uint8)[~known].tobytes()
 
 

@@ -66,13 +66,13 @@ def reseal(
     if file.container.has_crc32:
         # Without CRC-32s the fingerprint is that of zeros, and does not change.
         changed += _fingerprint(file.container, changed)
-    if all(one.member.stored for one in changed):
+    if all(change.member.stored for change in changed):
         return zip_layout.in_place(file.container, changed)
     return zip_layout.laid_out(file.container, _by_entry(changed), options)
 
 
 def _by_entry(changed: Iterable[ChangedMember]) -> dict[int, ChangedMember]:
-    return {one.member.entry: one for one in changed}
+    return {change.member.entry: change for change in changed}
 
 
 def _changed(

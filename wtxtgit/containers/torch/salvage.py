@@ -31,10 +31,12 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     """Return the tensors that the pickle lists; raises FormatError if it can't be read."""
     left = zip_salvage.read(data, options)
     container = read_members(data, replace(left.whole, members=tuple(_usable(data, left))))
-    by_name = {one.member.name: one for one in left.members}
+    by_name = {left_member.member.name: left_member for left_member in left.members}
     named = container.listing.tensors
     tensors = describe(container, options).tensors
-    is_sound = left.is_listed and not any(one.lost or one.doubt for one in left.members)
+    is_sound = left.is_listed and not any(
+        left_member.lost or left_member.doubt for left_member in left.members
+    )
     doubt = _doubt(container, by_name, is_sound=is_sound)
     salvaged: list[SalvagedTensor] = []
     for tensor, (_, view) in zip(tensors, named, strict=False):
@@ -50,11 +52,11 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
 
 def _usable(data: ByteView, left: LeftZip) -> Iterator[ZipMember]:
     """Yield the members that are intact, and the existing part of truncated storages."""
-    for one in left.members:
-        member = one.member
-        if one.lost is None:
+    for left_member in left.members:
+        member = left_member.member
+        if left_member.lost is None:
             yield member
-        elif one.lost == CUT_OFF and member.method == STORED and STORAGE in member.name:
+        elif left_member.lost == CUT_OFF and member.method == STORED and STORAGE in member.name:
             yield replace(member, end=len(data), size=len(data) - member.start)
 
 

@@ -149,7 +149,7 @@ class TensorFiles(Generic[_File]):
 
         If no file fits, raises FormatError with the reason why `container` does not.
         """
-        sources = {id(one): one for one in (container, *(one.source for one in placed))}
+        sources = {id(one): one for one in (container, *(entry.source for entry in placed))}
         if any(type(source) is not type(container) for source in sources.values()):
             raise FormatError("entries belong to another format", field="entries")
         values_of_container = cache(self.of(container).values)
@@ -179,7 +179,7 @@ class TensorFiles(Generic[_File]):
         """
         # Names may be repeated: they are paired in their order.
         own = dict(zip(_keys(file.entries), file.entries, strict=True))
-        listed = [self.of(one.source).entries[one.number] for one in placed]
+        listed = [self.of(entry.source).entries[entry.number] for entry in placed]
         by_key = dict(zip(_keys(listed), enumerate(listed), strict=True))
         for key, entry in own.items():
             name = quoted(entry.name)
@@ -228,7 +228,7 @@ class TensorFiles(Generic[_File]):
         """Return, by number, the bytes of tensors that are not the file's own."""
         numbers = {key: n for n, key in enumerate(_keys(written.entries))}
         contents: dict[int, NewContent] = {}
-        listed = [self.of(one.source).entries[one.number] for one in placed]
+        listed = [self.of(entry.source).entries[entry.number] for entry in placed]
         for one, key in zip(placed, _keys(listed), strict=True):
             number = numbers[key]
             is_kept = one.content is None and one.number == number

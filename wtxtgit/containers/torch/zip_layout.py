@@ -121,11 +121,11 @@ def in_place(container: Torch, changed: Sequence[ChangedMember]) -> Iterator[Buf
     """
     data, limits = container.data, _limits(container.directory)
     edits: list[Edit] = []
-    for one in changed:
-        member = one.member
-        edits.append((member.start, member.end, one.blocks))
+    for change in changed:
+        member = change.member
+        edits.append((member.start, member.end, change.blocks))
         if container.has_crc32:
-            crc32 = partial(iter, (pack("<I", one.crc32),))
+            crc32 = partial(iter, (pack("<I", change.crc32),))
             places = _crc32_places(data, member, limits[member.entry])
             edits += [(place, place + 4, crc32) for place in places]
     return spliced(data, sorted(edits, key=lambda edit: edit[0]))

@@ -78,4 +78,4 @@ class LfsPacks(GitPacks):
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
         objects = [LfsObject(name, size) for name, size in sizes.items()]
         present = self._server.held(objects) if objects else set()
-        return [one.sha256 for one in objects if one not in present]
+        return [lfs_object.sha256 for lfs_object in objects if lfs_object not in present]

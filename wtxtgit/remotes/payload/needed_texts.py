@@ -91,7 +91,9 @@ def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundText
 
 def _heads(repo: Repository) -> list[str]:
     """Return the commits that work trees are at."""
-    heads = [one.get(b"HEAD", b"").decode("utf-8", "replace") for one in work_trees(repo)]
+    heads = [
+        work_tree.get(b"HEAD", b"").decode("utf-8", "replace") for work_tree in work_trees(repo)
+    ]
     return there(repo, [head for head in heads if _OID.fullmatch(head)])
 
 

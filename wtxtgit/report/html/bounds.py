@@ -67,15 +67,17 @@ def first(things: Sequence[_T], most: int) -> Excerpt[_T]:
 
 def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:
     """Return how much a page shows of each of its checkpoints."""
-    changed = [len(one.changed) for one in artifacts]
+    changed = [len(artifact.changed) for artifact in artifacts]
     listed = min(MOST_LISTED, LISTED_OF_PAGE // max(len(artifacts), 1))
     return [
         Room(rows, pictured, flags, groups, listed)
         for rows, pictured, flags, groups in zip(
             parts(changed, ROWS_OF_PAGE),
             parts(changed, PICTURED_OF_PAGE),
-            parts([min(len(one.flags), MOST_FLAGS) for one in artifacts], FLAGS_OF_PAGE),
-            parts([min(len(one.groups), MOST_GROUPS) for one in artifacts], GROUPS_OF_PAGE),
+            parts([min(len(artifact.flags), MOST_FLAGS) for artifact in artifacts], FLAGS_OF_PAGE),
+            parts(
+                [min(len(artifact.groups), MOST_GROUPS) for artifact in artifacts], GROUPS_OF_PAGE
+            ),
             strict=True,
         )
     ]

@@ -42,7 +42,7 @@ def _view(review: Review) -> Shown:
         for n, (one, room) in enumerate(zip(listed.lines, rooms(listed.lines), strict=True))
     )
     base, head = (clipped(end, MOST_NAME) for end in (review.base, review.head))
-    has_filter = len(shown) > 1 or any(len(one["table"]["rows"].lines) > 1 for one in shown)
+    has_filter = len(shown) > 1 or any(len(part["table"]["rows"].lines) > 1 for part in shown)
     return {
         "title": f"Review of weights: {base} to {head}",
         "kind": "Review of weights",
@@ -51,7 +51,7 @@ def _view(review: Review) -> Shown:
         "base_commit": review.base_commit[:OID_SHOWN],
         "head_commit": review.head_commit[:OID_SHOWN],
         "totals": list(_totals(review)),
-        "chips": chips(flag for one in review.artifacts for flag in one.flags),
+        "chips": chips(flag for artifact in review.artifacts for flag in artifact.flags),
         "checkpoints": Excerpt(shown, listed.more),
         "notes": first(review.notes, MOST_LISTED).each(lambda note: clipped(note, MOST_TEXT)),
         "filter": {"placeholder": "Tensor, checkpoint or risk", "noun": "changed tensors"}
@@ -61,7 +61,7 @@ def _view(review: Review) -> Shown:
 
 
 def _totals(review: Review) -> Iterator[tuple[str, str]]:
-    diffs = [one.diff for one in review.artifacts if one.diff is not None]
+    diffs = [artifact.diff for artifact in review.artifacts if artifact.diff is not None]
     yield "Commits", count(review.commits)
     yield "Checkpoints", count(len(review.artifacts))
     yield "Tensors changed", count(sum(diff.summary.counts[TensorStatus.CHANGED] for diff in diffs))

@@ -85,11 +85,11 @@ def bar(share: float, kind: str = "fill", mark: float | None = None) -> Markup:
 
 def histogram(title: str, steps: Sequence[StepChart], ticks: Sequence[Tick]) -> Markup:
     """Draw counts in bins of equal width, several series over one another in the same bins."""
-    highest = max((max(one.counts, default=0) for one in steps), default=0)
+    highest = max((max(step.counts, default=0) for step in steps), default=0)
     paths = _joined(
-        Markup('<path class="{}" d="{}"/>').format(one.kind, _path(one, highest))
-        for one in steps
-        if highest and one.counts
+        Markup('<path class="{}" d="{}"/>').format(step.kind, _path(step, highest))
+        for step in steps
+        if highest and step.counts
     )
     plot = Markup(
         '<svg class="plot" width="100%" height="{0}" viewBox="0 0 1000 {0}"'

@@ -278,7 +278,7 @@ class _DamagedChunk:
         yield self._matching([*narrow, silent], _MUCH)
         for number, state in self._flagged.items():
             others = [self._changes(other) for other in self._flagged if other != number]
-            pairs = [self._placed(number, *one) for one in state.two_changes()]
+            pairs = [self._placed(number, *change) for change in state.two_changes()]
             if pairs:
                 yield self._fitting(number, state, self._matching([*pairs, *others], _MUCH))
         yield self._matching([*narrow, silent, silent], _MUCH)

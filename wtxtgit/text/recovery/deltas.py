@@ -23,7 +23,7 @@ def mended(
     found = read(memoryview(text))
     table = SlotTable(memoryview(text))
     # A block has only some of an array's chunks, each by itself.
-    blocks = [ArrayPieces(one, None, None, Slots(table, one)) for one in found.arrays]
+    blocks = [ArrayPieces(array, None, None, Slots(table, array)) for array in found.arrays]
     settle(blocks, table, heal)
     names = [_name_of(block) for block in blocks]
     if not all(block.slots.is_whole for block in blocks):

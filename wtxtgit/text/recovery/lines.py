@@ -139,11 +139,11 @@ def _splits(value: int) -> list[tuple[int, ...]]:
 
 def _factors(value: int) -> Iterator[tuple[int, int]]:
     """Yield pairs of dimensions whose product is `value`, one of which is small."""
-    for one in range(1, min(isqrt(value), _MOST_FACTOR) + 1):
-        if value % one == 0:
-            yield one, value // one
-            if one * one != value:
-                yield value // one, one
+    for factor in range(1, min(isqrt(value), _MOST_FACTOR) + 1):
+        if value % factor == 0:
+            yield factor, value // factor
+            if factor * factor != value:
+                yield value // factor, factor
 
 
 def _kinds(dtype: bytes, shape: bytes, nbytes: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:
@@ -176,9 +176,9 @@ def _names(name: bytes) -> Iterator[str]:
     if grammar.is_array_name(spelled):
         yield spelled
     yield from (
-        one.decode("ascii")
-        for one in _spellings(name, _NAME)
-        if grammar.is_array_name(one.decode("latin-1"))
+        spelling.decode("ascii")
+        for spelling in _spellings(name, _NAME)
+        if grammar.is_array_name(spelling.decode("latin-1"))
     )
 
 
@@ -196,7 +196,9 @@ def hashes(digits: bytes, count: int) -> Iterator[bytes]:
         yield bytes.fromhex(digits.decode())
         return
     yield from (
-        bytes.fromhex(one.decode()) for one in _spellings(digits, _HEX) if len(one) == count
+        bytes.fromhex(spelling.decode())
+        for spelling in _spellings(digits, _HEX)
+        if len(spelling) == count
     )
 
 
@@ -280,9 +282,9 @@ def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
         b"none" if distance(build, b"none") <= NEAR and len(build) == 4 else build,
     ]
     tries.append((near[0], near[1], near[2]))
-    tries += [(one, ts, build) for one in _spellings(gen, _DIGITS)]
-    tries += [(gen, one, build) for one in _spellings(ts, _DIGITS + b"-:TZ")]
-    tries += [(gen, ts, one) for one in _spellings(build, _TOKEN)]
+    tries += [(spelling, ts, build) for spelling in _spellings(gen, _DIGITS)]
+    tries += [(gen, spelling, build) for spelling in _spellings(ts, _DIGITS + b"-:TZ")]
+    tries += [(gen, ts, spelling) for spelling in _spellings(build, _TOKEN)]
     for spelled in dict.fromkeys(tries):
         if (parsed_meta := meta(*spelled)) is not None:
             yield parsed_meta

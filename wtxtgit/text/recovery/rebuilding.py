@@ -157,8 +157,10 @@ def _versions(missing: Sequence[str], heal: OtherCopies) -> Iterator[dict[str, F
         return
     yield first
     copies = [list(heal.arrays(name)) for name in first]
-    for source in dict.fromkeys(one[3] for chosen in copies for one in chosen):
-        yield first | {one[0].name: one for chosen in copies for one in chosen if one[3] == source}
+    for source in dict.fromkeys(copy[3] for chosen in copies for copy in chosen):
+        yield first | {
+            copy[0].name: copy for chosen in copies for copy in chosen if copy[3] == source
+        }
     for chosen in product(*copies):
         yield dict(zip(first, chosen, strict=True))
 
@@ -218,7 +220,7 @@ class _Search:
         """The names of the layout's arrays."""
         if self.layout is None:
             return frozenset()
-        return frozenset(one.array for one in self.layout.extents if one.array is not None)
+        return frozenset(extent.array for extent in self.layout.extents if extent.array is not None)
 
     @cached_property
     def _names_in_text(self) -> list[str]:
@@ -263,7 +265,9 @@ class _Search:
         if self._compared <= _MOST_COMPARED:
             spelled = name.encode("latin-1")
             near = [
-                (distance(spelled, one.encode()), one) for one in self._free if is_near(one, name)
+                (distance(spelled, free_name.encode()), free_name)
+                for free_name in self._free
+                if is_near(free_name, name)
             ]
         self._nearest[name] = sorted(near)
         return self._nearest[name]
@@ -321,7 +325,7 @@ class _Search:
         size = sum((array.nbytes or 0) + _LINE_COST for array in self._arrays)
         most = min(_MOST_TRIES, max(64, _MOST_HASHED // max(size, 1)))
         # Failed attempts count as well: they take time.
-        return (one for one in islice(self._all_choices(most), most) if one is not None)
+        return (choice for choice in islice(self._all_choices(most), most) if choice is not None)
 
     def _all_choices(self, most: int) -> Iterator[tuple[grammar.ArrayLine, ...] | None]:
         """Yield lines in the order in which they are tried; None for combinations to be skipped."""
