@@ -35,7 +35,7 @@ a pipe many times over, and another thread hashes some MiB, and both would wait.
 
 
 class Terminated(BaseException):
-    """The process was asked to end; what it was writing is taken back first."""
+    """The process was asked to end; unfinished files are removed first."""
 
 
 def run(command: Callable[[], int | None]) -> int:
@@ -92,7 +92,7 @@ def _run(command: Callable[[], int | None]) -> int:
 
 
 def _interrupted(number: int) -> int:
-    """Say that a signal ended the command; gives the exit code."""
+    """Report that a signal ended the command; returns the exit code."""
     # Whoever reads our output may be waiting for something else.
     drop_output()
     complain("interrupted" if number == signal.SIGINT else "terminated")
@@ -100,7 +100,7 @@ def _interrupted(number: int) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Say what an error means to the user; gives the exit code. Raises it where that is wanted."""
+    """Report an error to the user; returns the exit code. Raises it again for debugging."""
     if isinstance(error, WtxtgitError):
         complain(str(error), error.hint)
         return error.exit_code
@@ -123,7 +123,7 @@ def _failed(error: Exception) -> int:
 
 
 def _is_unread(descriptor: int) -> bool:
-    """Whether nobody reads from a pipe any more."""
+    """Whether the reader of a pipe is gone."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
@@ -148,17 +148,17 @@ def _fill_closed_streams() -> set[int]:
 
 
 def complain(message: str, hint: str | None = None) -> None:
-    """Say what is wrong on standard error, in one line, and a hint in another."""
+    """Print an error on standard error, in one line, and a hint in another."""
     _say("error", message, hint)
 
 
 def warn(message: str, hint: str | None = None) -> None:
-    """Warn on standard error, in one line, and a hint in another."""
+    """Print a warning on standard error, in one line, and a hint in another."""
     _say("warning", message, hint)
 
 
 def note(message: str, hint: str | None = None) -> None:
-    """Say on standard error what is good to know, in one line, and a hint in another."""
+    """Print a note on standard error, in one line, and a hint in another."""
     _say("note", message, hint)
 
 
@@ -178,7 +178,7 @@ def _say(kind: str, message: str, hint: str | None) -> None:
 
 
 def drop_output() -> None:
-    """Have nobody get what is not yet written of standard output."""
+    """Discard what is not yet written of standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

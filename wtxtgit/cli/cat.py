@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wtxtgit.checkpoint.cat import Named
 
 _MOST_SHOWN = 1024 * 1024
-"""Bytes that a terminal is given."""
+"""The most bytes that are written to a terminal."""
 
 
 @click.command()
@@ -87,7 +87,7 @@ def cat(
 
 
 def _bytes(part: Named) -> Iterable[Buffer]:
-    """What is written of it: a text as it is, a value that is none as JSON."""
+    """Return the bytes to be written: those of a part, a string as it is, other values as JSON."""
     if not part.is_value:
         return part.blocks()
     if isinstance(part.value, str):
@@ -98,7 +98,7 @@ def _bytes(part: Named) -> Iterable[Buffer]:
 
 
 def _readable(name: str, blocks: Iterable[Buffer]) -> bytes:
-    """A short text without anything that controls a terminal; raises UsageError for all else."""
+    """Return a short text without control characters; raises UsageError for anything else."""
     content = bytearray()
     for block in blocks:
         content += block

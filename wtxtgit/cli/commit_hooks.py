@@ -26,12 +26,12 @@ _AUTO_SEAL = "wtxtgit.autoSeal"
 
 
 def main(_arguments: list[str]) -> int:
-    """Run the pre-commit hook; gives the exit code."""
+    """Run the pre-commit hook; returns the exit code."""
     return boundary.run(lambda: run(_PRE_COMMIT))
 
 
 def run(name: str, *, as_json: bool = False) -> int:
-    """Seal where that is wanted, and check what is about to be committed; gives the exit code."""
+    """Seal if configured, and check what is about to be committed; returns the exit code."""
     repo = Repository.discover()
     head = Head(repo)
     key_file = environment.facts_key()
@@ -109,7 +109,7 @@ def _seal(head: Head, merged: tuple[str, ...]) -> None:
 
 
 def _tell(report: CheckReport) -> None:
-    """Say what was found, and nothing where all is well."""
+    """Print the findings; nothing if there are none."""
     from wtxtgit.report.audit import Severity
     from wtxtgit.report.check import hint
 
@@ -125,7 +125,7 @@ def _tell(report: CheckReport) -> None:
 
 
 def finding_line(finding: Finding) -> str:
-    """A finding as a line of a message."""
+    """Format a finding as a line of a message."""
     commit = f"{finding.commit[:12]}: " if finding.commit else ""
     path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
     return f"{commit}{path}{finding.kind}: {finding.message}"

@@ -91,7 +91,7 @@ def _compare(pair: Pair) -> None:
 
 
 def _print_header(pair: Pair, *facts: str) -> None:
-    """Print which file it is, what became of it, and of its mode."""
+    """Print the path, whether it was added, changed or removed, and a change of its mode."""
     path = os.fsdecode(pair.path)
     if pair.new_path is not None:
         path += f" -> {os.fsdecode(pair.new_path)}"
@@ -137,7 +137,7 @@ def _print_inventory(inventory: Inventory) -> None:
 
 
 def _print_failed(pair: Pair, reason: str) -> None:
-    """Say in the place of a diff why there is none."""
+    """Print why there is no diff, in its place."""
     _print_header(pair, " -> ".join(size(file_size(side.file)) for side in _sides(pair)))
     print_line(f"not {'compared' if pair.old and pair.new else 'listed'}: {reason}")
     print_line(_HINT)

@@ -46,7 +46,7 @@ _LOST = 5
 
 
 def ask(path: str, arguments: list[str]) -> int | None:
-    """Have the server at `path` do this driver's work, and give its exit code.
+    """Have the server at `path` do this driver's work, and return its exit code.
 
     None where no work was begun: this driver does it itself.
     """
@@ -64,12 +64,12 @@ def ask(path: str, arguments: list[str]) -> int | None:
 
 
 def _send(server: socket.socket, arguments: list[str]) -> None:
-    """Hand over all that a driver is started with; raises OSError."""
+    """Send arguments, environment, streams and folder of this driver; raises OSError."""
     words = [b"%d" % len(arguments), *map(os.fsencode, arguments)]
     request = b"\0".join([*words, *(b"%b=%b" % item for item in os.environb.items())])
     folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # type: ignore[attr-defined,unused-ignore]
     try:
-        # Where a standard stream is closed this is an error, and boundary.run tells of it.
+        # This fails if a standard stream is closed, which boundary.run reports.
         socket.send_fds(server, [SIZE.pack(len(request))], [*STREAMS, folder])
     finally:
         os.close(folder)
@@ -91,7 +91,7 @@ def _exit_code(server: socket.socket) -> int:
 
 
 def received(peer: socket.socket, size: int) -> bytes:
-    """So many bytes, or fewer where the other side ended."""
+    """Receive so many bytes, or fewer if the other side ended."""
     data = bytearray()
     while len(data) < size and (piece := peer.recv(size - len(data))):
         data += piece
@@ -105,7 +105,7 @@ def is_own(peer: socket.socket) -> bool:
 
 
 def place() -> tuple[str, int] | None:
-    """The socket for the git that started this, and that git; None where there is to be none."""
+    """Return the socket for the git that started this, and that git; None for no server."""
     paths = os.environ.get(_TOTAL, "")
     if sys.platform != "linux" or not paths.isdecimal() or len(paths) > 9 or int(paths) < 2:
         return None
@@ -127,7 +127,7 @@ def place() -> tuple[str, int] | None:
 
 
 def process_facts(number: int) -> tuple[bytes, int, int]:
-    """Name, parent, and start in clock ticks since boot: proc(5), /proc/pid/stat.
+    """Return name, parent, and start in clock ticks since boot: proc(5), /proc/pid/stat.
 
     Raises OSError.
     """
@@ -152,7 +152,7 @@ def _folder() -> str | None:
 
 
 def _is_private(folder: str) -> bool:
-    """Whether this is a folder, and no link to one, that only this user can enter."""
+    """Whether this is a folder that only this user can enter, and not a link to one."""
     try:
         facts = os.lstat(folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The process that compares all files of a `git diff`: `cli.diff_helper` tells what it is for."""
+"""The process that compares all files of a `git diff`; `cli.diff_helper` says why there is one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wtxtgit.cli.diff_helper import (
 )
 
 _MOST_AT_ONCE = 16
-"""Clients that are answered at a time: git starts one driver after the other."""
+"""Clients that are answered at the same time: git starts one driver after the other."""
 
 
 def start(path: str, git: int, arguments: list[str]) -> None:
@@ -83,7 +83,7 @@ def _run(listening: socket.socket, git: int, path: str) -> NoReturn:
 
 
 def _serve(listening: socket.socket, git: int) -> None:
-    """Answer clients until git has ended, and all of them have their answer."""
+    """Answer clients until git has ended and all are answered."""
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     listening.setblocking(False)
     ready = select.poll()
@@ -146,7 +146,7 @@ def _begin(
 
 
 def _answer(client: socket.socket) -> NoReturn:
-    """In a process of its own: do what a driver was started for."""
+    """Do the work of a driver, in a process of its own."""
     code = 1
     try:
         arguments = _take_on(client)
@@ -163,7 +163,7 @@ def _answer(client: socket.socket) -> NoReturn:
 
 
 def _take_on(client: socket.socket) -> list[str]:
-    """Take on all that the driver was started with, and give its arguments.
+    """Take over streams, environment and folder of the driver, and return its arguments.
 
     Raises OSError or ValueError for what is no request.
     """
@@ -189,7 +189,7 @@ def _take_on(client: socket.socket) -> list[str]:
 
 
 def become(environment: dict[bytes, bytes]) -> None:
-    """Take on an environment, and make Python's standard streams of the descriptors 0 to 2."""
+    """Set the environment, and make Python's standard streams of the descriptors 0 to 2."""
     os.environb.clear()
     os.environb.update(environment)
     sys.stdin = sys.__stdin__ = _stream(0, "r", sys.stdin)  # type: ignore[misc]
@@ -218,7 +218,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove sockets of servers that were killed: those whose git no longer lives."""
+    """Remove sockets of servers that were killed: those whose git has ended."""
     folder, _, own = path.rpartition("/")
     space = own.split("-")[1]
     for name in os.listdir(folder):

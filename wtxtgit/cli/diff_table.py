@@ -23,7 +23,7 @@ MOST_METADATA = 50
 
 
 def print_changes(report: DiffReport) -> None:
-    """Print all but which two checkpoints are compared."""
+    """Print a comparison, without the names of the two checkpoints."""
     from wtxtgit.report.diff import TensorStatus
 
     print_line(totals(report))
@@ -62,7 +62,7 @@ def print_changes(report: DiffReport) -> None:
 
 
 def totals(report: DiffReport) -> str:
-    """The line that sums up: counts, and how much changed."""
+    """Return the summary line: counts, and how much changed."""
     from wtxtgit.report.diff import TensorStatus
 
     summary = report.summary
@@ -87,7 +87,7 @@ def totals(report: DiffReport) -> str:
 
 
 def print_tensors(tensors: list[TensorDiff]) -> None:
-    """Print changed tensors in their order: a table of how much, and lines on the rest."""
+    """Print changed tensors in order: a table of how much each changed, then lines on the rest."""
     if not tensors:
         return
     print_line()
@@ -126,7 +126,7 @@ def print_cells(
     things: Sequence[_T],
     titles: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a table of a report, below an empty line; nothing where there is nothing in it.
+    """Print a table of a report, below an empty line; nothing if it is empty.
 
     `titles` are those that are shorter here.
     """
@@ -157,7 +157,7 @@ def _cell(cell: Cell) -> str:
 
 
 def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA) -> None:
-    """Print what changed of the metadata, `most` values of it."""
+    """Print at most `most` changed values of the metadata."""
     if not changes:
         return
     from wtxtgit.report.tables import MOST_VALUE, after_cell, before_cell
@@ -211,7 +211,7 @@ def _rows(rows: RowFacts) -> str:
 
 
 def _moved(before: float | None, after: float | None) -> str:
-    """A value before and after; once where nobody would see the difference."""
+    """Format a value before and after; only once if both look the same."""
     old, new = (digits(value) for value in (before, after))
     return new if old == new else f"{old or '-'} -> {new or '-'}"
 

@@ -166,7 +166,7 @@ def _keeping(detached: bool) -> AbstractContextManager[Keep | None]:
 def _emit_there(
     scheduler: str, files: tuple[str, ...], outs: list[str] | None, generation: NewGeneration
 ) -> None:
-    """Have a cluster make the texts."""
+    """Make the texts on a cluster."""
     from wtxtgit.cluster.client import connected
     from wtxtgit.cluster.tasks import emit_files
 
@@ -181,7 +181,7 @@ def _emit_there(
 
 
 def _outs(files: tuple[str, ...], output: str | None) -> list[str] | None:
-    """Where each text goes, None for standard output."""
+    """Return the path of each text, None for standard output."""
     from wtxtgit.checkpoint.emit import out_in
     from wtxtgit.checkpoint.open import shown_name
 

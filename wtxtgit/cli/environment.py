@@ -26,7 +26,7 @@ JOB_FOLDER = "RUNNER_TEMP"
 
 
 def threads() -> int | None:
-    """How many threads to use; None for as many as there are cores."""
+    """Return how many threads to use; None for as many as there are cores."""
     value = os.environ.get(THREADS, "")
     if not value:
         return None
@@ -36,7 +36,7 @@ def threads() -> int | None:
 
 
 def memory() -> int | None:
-    """How many bytes of an input the filter holds in memory; None for what the machine allows."""
+    """Return how many bytes of an input the filter keeps in memory; None: the default limit."""
     value = os.environ.get(MEMORY, "")
     if not value:
         return None
@@ -47,7 +47,7 @@ def memory() -> int | None:
 
 
 def processes() -> int:
-    """How many processes to use at most: as many as threads."""
+    """Return how many processes to use at most: as many as threads."""
     # With numpy, which hooks do without where there is nothing to do.
     from wtxtgit.io.workers import default_threads
 
@@ -60,7 +60,7 @@ def git_prefix() -> str:
 
 
 def git_action() -> str:
-    """What git says that it does: `merge topic`, `rebase (pick)`; "" where it does not say."""
+    """Return what git is doing, such as `merge topic` or `rebase (pick)`; "" if it does not say."""
     return os.environ.get("GIT_REFLOG_ACTION", "")
 
 
@@ -70,7 +70,7 @@ def skip_smudge() -> bool:
 
 
 def facts_key(no_cache: bool = False) -> Path | None:
-    """Where the secret is under which what is known of blobs is kept.
+    """Return the path of the secret that authenticates cached facts about blobs.
 
     `wtxtgit/facts.key` in the folder of states: never in a repository. None
     where there is no home, and with `no_cache`.
@@ -84,7 +84,7 @@ def facts_key(no_cache: bool = False) -> Path | None:
 
 
 def take_signing_key() -> bytes | None:
-    """The content of a secret file that is given in the environment.
+    """Return the content of a secret file that is given in the environment.
 
     It is taken out of there: the programs that we start have no use for it.
     """
@@ -131,7 +131,7 @@ def is_first_path() -> bool:
 
 
 def login_name() -> str | None:
-    """What the user is called, if that is known."""
+    """Return the name of the user, if that is known."""
     import getpass
 
     try:
@@ -141,13 +141,13 @@ def login_name() -> str | None:
 
 
 def path(name: str) -> Path | None:
-    """The path that a variable holds; None where it is not set, or empty."""
+    """Return the path that a variable holds; None if it is not set, or empty."""
     value = os.environ.get(name, "")
     return Path(value) if value else None
 
 
 def decoding() -> Decoding:
-    """What bounds all that this command decodes; the config is read once something is."""
+    """Return the limit on what this command decodes; the config is read when that is needed."""
     from wtxtgit.model.tensor import Decoding
 
     return Decoding(_configured_limit)
@@ -184,18 +184,18 @@ WORDS = {
     "note": QUIET,
     "hint": QUIET,
 }
-"""Words that have a colour where they begin a line, or are all that stands in a table's cell."""
+"""Words that are coloured at the start of a line, or as the whole content of a cell."""
 
 
 def has_colours(stream: TextIO | None) -> bool:
-    """Whether what is written there is seen in colours: the variable NO_COLOR says no."""
+    """Whether a stream shows colours: not if the variable NO_COLOR is set."""
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
 def has_bars(stream: TextIO | None) -> bool:
-    """Whether what is written there is seen on a terminal that can move its cursor."""
+    """Whether a stream is a terminal that can move its cursor."""
     if stream is None or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return False
     # A pager has the screen to itself.
@@ -203,12 +203,12 @@ def has_bars(stream: TextIO | None) -> bool:
 
 
 def coloured(text: str, colour: str | None) -> str:
-    """Text in a colour, if any; to be put where `has_colours`."""
+    """Return the text in a colour, if any; for streams that `has_colours`."""
     return text if colour is None else f"\x1b[{colour}m{text}{_END}"
 
 
 def with_first_word(line: str) -> str:
-    """A line whose first word has its colour, if it has one."""
+    """Return a line with its first word in that word's colour, if it has one."""
     word = line.partition(" ")[0].removesuffix(":")
     colour = WORDS.get(word)
     return line if colour is None else coloured(word, colour) + line[len(word) :]

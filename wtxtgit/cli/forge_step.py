@@ -42,7 +42,7 @@ def print_findings(
 
 @contextmanager
 def _plain_lines() -> Iterator[None]:
-    """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
+    """Keep the runner from reading commands in what is printed: `##[` is one anywhere in a line."""
     # Nobody who writes a message can know the word that starts commands again.
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}")
@@ -53,7 +53,7 @@ def _plain_lines() -> Iterator[None]:
 
 
 def _hand_over(findings: ForgeReport, report: JsonObject, summary: str) -> None:
-    """Add to the step's summary and outputs, as far as a runner gave files for them."""
+    """Append to the files for the step's summary and outputs, if the runner has any."""
     if (file := environment.path(environment.STEP_SUMMARY)) is not None:
         _append(file, summary)
     if (file := environment.path(environment.STEP_OUTPUT)) is not None:

@@ -115,10 +115,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "hook": ("hook:hook", "Run one of git's hooks."),
     },
 }
-"""Sections of the help, with commands: where each is, and a line about it."""
+"""Sections of the help: for each command, its module and a line about it."""
 
 COMMANDS = reduce(or_, SECTIONS.values())
-"""The command line: where each command is, and a line about it."""
+"""For each command, its module and a line about it."""
 
 VERSION = ("-V", "--version")
 HELP = ("-h", "--help")
@@ -129,13 +129,13 @@ _OPTIONS = {
     ", ".join(HELP): "Show this message and exit.",
 }
 _MARGIN = 2
-"""Columns on the right of the screen that stay empty, and those before what stands in a section."""
+"""Columns that stay empty at the right of the screen, and the indent of a section."""
 _LEAST = 50
 _UNWRAPPED = "\b\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Print what was asked for; gives the exit code."""
+    """Print the help or the version; returns the exit code."""
     return boundary.run(lambda: _run(arguments))
 
 
@@ -146,7 +146,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def page(columns: int) -> str:
-    """The first page of the help for a screen of so many columns; no newline at its end."""
+    """Return the first page of the help, for a screen of so many columns; no newline at its end."""
     width = max(min(columns, MAX_COLUMNS) - _MARGIN, _LEAST)
     paragraphs = [_paragraph(text, width) for text in ABOUT.strip().split("\n\n")]
     sections = {"Options": _OPTIONS} | {
@@ -166,7 +166,7 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _definitions(rows: dict[str, str], width: int) -> str:
-    """Terms, and what they mean in a column of its own."""
+    """Format terms and, in a second column, their meanings."""
     first = max(map(len, rows)) + 2
     hanging = "\n" + " " * (_MARGIN + first)
     return "\n".join(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
 
 _MOST = 50
-"""Findings that are told of one ref."""
+"""The most findings that are printed for one ref."""
 
 
 @click.command()
@@ -51,7 +51,7 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 
 
 def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
-    """Audit what is pushed; the worst of the refs' exit codes."""
+    """Audit what is pushed; returns the worst of the refs' exit codes."""
     from wtxtgit.chain import push
     from wtxtgit.report.audit import hint
 
@@ -92,7 +92,7 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
 def _push_payload(
     repo: Repository, refs: Sequence[Ref], remote: str | None, *, as_json: bool
 ) -> int:
-    """Send what the commits need, before a ref leads there; nothing is pushed where that fails."""
+    """Send the payload of the commits before any ref is pushed; a failure stops the push."""
     from wtxtgit.chain import push
     from wtxtgit.remotes.payload import store_url
     from wtxtgit.remotes.payload.remote import push_commits
@@ -117,5 +117,5 @@ def _push_payload(
 
 
 def _worst(codes: list[int]) -> int:
-    """One of integrity before one of trust alone."""
+    """Return the worst exit code: broken integrity is worse than broken trust."""
     return min((code for code in codes if code), default=0)

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 _MOST_CHILDREN = 8
-"""Tensors of a chunk that the tree names; the table has them all."""
+"""The most tensors of a chunk that the tree names; the table has them all."""
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
 _VALUES = ("min", "max", "mean", "std", "zeros", "NaN/Inf")
 _LEAST_SHARE = 0.0005
 _RANGE = ".."
 _MOST = 20
-"""How many problems of a file are printed; --json gives all."""
+"""The most problems of a file that are printed; --json has all."""
 
 
 @click.command()
@@ -128,7 +128,7 @@ def inspect(
 
 
 def _print_other_parts(inspection: Inspection) -> None:
-    """What stands in the file beside tensors: they have a table of their own."""
+    """Return the parts of the file that are not tensors, which have a table of their own."""
     rows = [
         (part.array or part.kind, _about(part), size(part.size))
         for part in inspection.parts
@@ -140,7 +140,7 @@ def _print_other_parts(inspection: Inspection) -> None:
 
 
 def _print_parts(inspection: Inspection) -> None:
-    """All that the file is made of, in its order."""
+    """Return all parts of the file, in its order."""
     if not inspection.parts:
         return
     print_line()
@@ -338,7 +338,7 @@ def verify(
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Print what became of files, for people."""
+    """Print the verdicts on files, for people."""
     for file in verdict.files:
         word = "ok" if file.ok else "FAILED" if file.known else "unknown"
         print_line(f"{word:7} {file.path}  ({_about_file(file)})")
@@ -483,7 +483,7 @@ def _is_revision(side: str) -> bool:
 
 
 def _before(file: str) -> str:
-    """What a file alone is compared with: of a delta its base, else the same file in HEAD."""
+    """Return what a single file is compared with: a delta with its base, others with HEAD's."""
     from wtxtgit.model.ledger import DELTA_SUFFIX
 
     if file.endswith(os.fsdecode(DELTA_SUFFIX)):
@@ -496,7 +496,7 @@ def _before(file: str) -> str:
 
 
 def _in_head(file: str) -> str:
-    """The same file as HEAD has it, for REV:PATH."""
+    """Return the file of REV:PATH in HEAD, as HEAD:PATH."""
     if not Path(file).exists():
         from wtxtgit.checkpoint.open import is_blob, shown_name
 

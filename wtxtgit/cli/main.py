@@ -45,7 +45,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands by their names: none is loaded for it."""
+        """Complete names of commands, without loading any."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem
@@ -65,11 +65,11 @@ class _Commands(click.Group):
     __version__, *front_page.VERSION, prog_name="wtxtgit", message="%(prog)s %(version)s"
 )
 def cli() -> None:
-    """The command line; its help is `front_page`."""
+    """Run the command line; its help is `front_page`."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command line; gives the exit code."""
+    """Run a command line; returns the exit code."""
     return boundary.run(lambda: _run(arguments))
 
 

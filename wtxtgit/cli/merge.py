@@ -196,7 +196,7 @@ def _list(repo: Repository, as_json: bool) -> int:
 
 
 def _print(settled: Sequence[Settled], title: str, report: MergeReport) -> None:
-    """The tables of what was settled, and of what is open."""
+    """Print the tables of settled changes and of open conflicts."""
     rows = [(change.name, str(change.kind), change.how) for change in settled]
     if rows:
         print_table((title, "what", "taken"), rows)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CONFLICT = CheckError.exit_code
 _MOST_NAMED = 3
-"""Conflicts that a message names."""
+"""The most conflicts that a message names."""
 _MOST_RANGES = 3
 PLAIN = SideNames("ours", "theirs")
 
@@ -103,13 +103,13 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
     if index is not None:
         note(f"{shown}: {index} lists its old hashes", _reseal_hint(index))
     if has_ledger(repo, from_top):
-        # What to do is told where the ledger conflicts, and by the hooks.
+        # The conflict of the ledger, and the hooks, say what to do.
         note(sealing(shown)[0])
     return 0
 
 
 def _store(repo: Repository | None) -> ObjectStore | None:
-    """Where git will look for the merged text before it writes that as an object."""
+    """Return the object store in which git will look for the merged text before it writes it."""
     if repo is None:
         return None
     from wtxtgit.filter.process import is_merging
@@ -133,7 +133,7 @@ def _reseal_hint(index: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    """A path for a command: git starts this at the top level, and takes paths from elsewhere."""
+    """Return a path from the top level as the user has to type it in the current folder."""
     return shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
 
 
@@ -165,7 +165,7 @@ def _named(conflict: Conflict) -> str:
 
 
 def rows_of(conflict: Conflict) -> str:
-    """Rows in words: `rows 3-5, 9`."""
+    """Format rows, such as `rows 3-5, 9`."""
     if conflict.rows is None or conflict.ranges is None:
         return ""
     if len(conflict.ranges) > _MOST_RANGES or not conflict.exact:
@@ -175,7 +175,7 @@ def rows_of(conflict: Conflict) -> str:
 
 
 def outcome(report: MergeReport, names: SideNames) -> str:
-    """What a merge without conflicts came to, in words."""
+    """Return the result of a merge without conflicts, in words."""
     sides = {"ours": names.ours, "theirs": names.theirs}
     if report.taken is not None:
         by = ", by the strategy" if report.decided else ""

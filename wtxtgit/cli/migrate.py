@@ -268,7 +268,7 @@ def _print_left(done: Migrated, *, makes_texts: bool) -> None:
 
 
 def _hint_of_refs(others: Sequence[str]) -> str | None:
-    """Return what moves refs that were left."""
+    """Return a hint with commands that move the refs that were not moved."""
     if any(name.startswith(("refs/heads/", "refs/tags/")) for name in others):
         return "--everything rewrites all branches and tags"
     remotes = {name.split("/")[2] for name in others if name.startswith("refs/remotes/")}

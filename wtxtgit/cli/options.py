@@ -48,7 +48,7 @@ def _refuse_nothing(name: object) -> None:
 
 
 class FilePath(click.Path):
-    """A path that is not empty. Whether it is there and can be read is told by who reads it."""
+    """A path that is not empty. Whether it exists and can be read is checked when it is read."""
 
     def __init__(self, path_type: type[Path] | None = None) -> None:
         super().__init__(readable=False, path_type=path_type)
@@ -90,7 +90,7 @@ scheduler_option = click.option(
 def _page_to_replace(
     _context: click.Context, _parameter: click.Parameter, out: Path | None
 ) -> Path | None:
-    """Raise UsageError where a checkpoint stands: --html takes the next word for its file."""
+    """Raise UsageError for a file that is no page: --html takes the next word for its file."""
     if out is not None and out.is_file():
         with suppress(OSError), out.open("rb") as file:
             start = file.read(len(_PAGE))
@@ -124,7 +124,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def completed(what: str) -> Callable[..., list[CompletionItem]]:
-    """What completes an argument: a function of `completion`, loaded where a shell asks."""
+    """Return a function that completes an argument, which loads `completion` when it is called."""
 
     def complete(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
         from wtxtgit.cli import completion
@@ -242,7 +242,7 @@ def rewriting_options(command: _Command) -> _Command:
 
 
 def read_options(key: Path | None, max_chunk: int) -> ReadOptions:
-    """What --key and --max-chunk say; raises InputError for a key file that holds none."""
+    """Return what --key and --max-chunk say; raises InputError for a key file without a key."""
     from wtxtgit.model.tensor import ReadOptions
 
     if key is None:
@@ -264,14 +264,14 @@ def cluster_options(command: _Command) -> _Command:
 
 
 def discover() -> Repository:
-    """The repository around; raises EnvironmentFailure outside of one."""
+    """Return the repository around; raises EnvironmentFailure outside of one."""
     from wtxtgit.git.repository import Repository
 
     return Repository.discover()
 
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
-    """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
+    """Return where trust starts: --trust-root, else the config wtxtgit.trustRoot."""
     # With what runs git, which commands on files alone do without.
     from wtxtgit.git.repository import TRUST_ROOT
 
@@ -287,7 +287,7 @@ trust_root_option = click.option(
 
 
 def needed_root(repo: Repository, given: str | None, why: str) -> str:
-    """The same, where nothing is done without one; raises UsageError, which says `why`."""
+    """Return where trust starts; without one, raises UsageError, which says `why` it is needed."""
     root = root_of_trust(repo, given)
     if root is None:
         raise UsageError(
@@ -318,7 +318,7 @@ def findings_format(command: _Command) -> _Command:
 
 
 def is_strict(repo: Repository, *, given: bool = False) -> bool:
-    """Whether warnings are errors: what --strict says, or the config wtxtgit.strict."""
+    """Whether warnings are errors: --strict, or the config wtxtgit.strict."""
     from wtxtgit.git.repository import STRICT
 
     return given or repo.config.is_true(STRICT)
@@ -326,7 +326,7 @@ def is_strict(repo: Repository, *, given: bool = False) -> bool:
 
 @contextmanager
 def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator[Cluster | None]:
-    """Connect to the cluster that is asked for, if one is."""
+    """Connect to the cluster of --scheduler, if that is given."""
     if scheduler is None:
         if worker_clone is not None:
             raise UsageError("--worker-clone needs --scheduler")
@@ -341,7 +341,7 @@ def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator
 
 
 def facts_key(workers: Cluster | None, no_cache: bool) -> Path | None:
-    """Where the secret is under which facts about blobs are kept.
+    """Return the path of the secret that authenticates cached facts about blobs.
 
     What a cluster's workers said is known to later calls that name a cluster:
     who asks this machine gets what this machine found.
@@ -351,7 +351,7 @@ def facts_key(workers: Cluster | None, no_cache: bool) -> Path | None:
 
 
 def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> Examiner | None:
-    """What finds facts about blobs on the cluster, if there is one."""
+    """Return what finds facts about blobs on the cluster; None without one."""
     if workers is None:
         return None
     from wtxtgit.cli.boundary import note
@@ -361,7 +361,7 @@ def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> E
 
 
 def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
-    """What compares checkpoints: the cluster, or this process."""
+    """Return what compares checkpoints: the cluster, or this process."""
     if workers is None:
         from wtxtgit.review.contents import here
 
@@ -372,7 +372,7 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
 
 
 def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeIdentity, ...]:
-    """The identities in files, none without one; a passphrase that protects one is asked for."""
+    """Return the identities in files; asks for the passphrase of a protected one."""
     if not files:
         return ()
     from wtxtgit.checkpoint.encrypted import read_identities
@@ -383,12 +383,12 @@ def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeI
 
 
 def piped() -> bytes:
-    """What is piped in: keys, so no more than any have."""
+    """Read keys from standard input, at most as many bytes as any keys have."""
     return sys.stdin.buffer.read(_MAX_PIPED)
 
 
 def revisions_and_paths(repo: Repository, words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Revisions, and paths after them; what may be either is for the user to say."""
+    """Split words into revisions and paths; raises UsageError for a word that may be either."""
     from wtxtgit.git.history import resolve_tree
 
     revisions: list[str] = []
@@ -407,7 +407,7 @@ def revisions_and_paths(repo: Repository, words: Iterable[str]) -> tuple[list[st
 
 
 def write_page(out: Path, page: str) -> None:
-    """Write a page to a file, whole or not at all, or to standard output where it is `-`."""
+    """Write a page to a file, completely or not at all; to standard output if it is `-`."""
     from wtxtgit.io.files import write_output
     from wtxtgit.io.view import write_all
 

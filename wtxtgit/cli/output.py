@@ -37,20 +37,20 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
 
 _LEAST_NAME = 24
-"""Characters of a name's column below which a table is better split."""
+"""The least width of a column of names: a narrower table is split."""
 _GAP = 3
-"""Characters that a column takes beside its cells, for whether a table is split."""
+"""Characters between two columns, when deciding whether a table is split."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
 _MOST_FOLDED = 20_000
-"""Rows up to which a terminal's table is folded; of more, nobody reads them there."""
+"""The most rows of a table that is folded on a terminal: nobody reads more there."""
 _MOST_WORD = 200
-"""Characters of a word that a screen shows."""
+"""The most characters of a word that are shown on a screen."""
 _ENDLESS = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
 _PIECES = 1 << 16
 """Pieces that are kept until they are written."""
 _PATIENCE = 1.0
-"""Seconds without a word."""
+"""Seconds before a bar is shown."""
 _FIGURES, _SPEED = 46, 12
 """Characters beside a bar: bytes of all bytes, bytes per second, time left; of these the second."""
 _TICK = 1e-3
@@ -65,7 +65,7 @@ def print_json(value: object) -> None:
 
 
 def is_printed(report: object, as_json: bool) -> bool:
-    """Print a report as JSON where that is asked for; tells whether it was."""
+    """Print a report as JSON if `as_json`; returns whether it did."""
     if as_json:
         print_json(report)
     return as_json
@@ -135,7 +135,7 @@ def _clipped(word: re.Match[str]) -> str:
 
 
 def _screen() -> int:
-    """Characters of a line of the terminal, or of the one that a pager writes to."""
+    """Return the width of the terminal, or of the one that a pager writes to."""
     return shutil.get_terminal_size().columns
 
 
@@ -181,7 +181,7 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[
 
 
 def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str | None]:
-    """The colour of a column's cell, where there are colours and it has one."""
+    """Return what gives the colour of a cell; None if colours are off."""
     if not has_colours(sys.stdout):
         return lambda _column, _cell: None
     severe: frozenset[str] = frozenset()
@@ -274,7 +274,7 @@ _SPELL: dict[type, Callable[[Any], str]] = {
 def progress(
     label: str, total: int | None, files: int = 0, *, noun: str = "file", waits: bool = False
 ) -> Iterator[Progress | None]:
-    """Give a function that takes counts of bytes done; None where nobody looks.
+    """Yield a function that takes counts of bytes done; None if no bar is shown.
 
     `total` is None or 0 where the work itself will tell how much it is, or nobody
     can. Of `files`, or what `noun` calls them, the bar tells how many are done.
@@ -303,7 +303,7 @@ def progress(
 
 @contextmanager
 def no_progress() -> Iterator[None]:
-    """Hide what shows progress, while something is asked or printed."""
+    """Hide the bar while something is asked or printed."""
     shown = _bars[-1:]
     for bar in shown:
         bar.hide()
@@ -315,12 +315,12 @@ def no_progress() -> Iterator[None]:
 
 
 def are_here(*names: str) -> bool:
-    """Whether none of the names of files is a URL, for which something may ask for a password."""
+    """Whether none of the files is a URL, for which a password may be asked."""
     return not any("://" in name for name in names)
 
 
 def file_size(path: Path) -> int:
-    """A file's size in bytes, 0 where there is none to tell."""
+    """Return a file's size in bytes, 0 if it is not known."""
     try:
         return path.stat().st_size
     except OSError:
@@ -345,7 +345,7 @@ class _Bar:
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
-        """Show it after a while even where no count comes."""
+        """Show the bar after a while, even if nothing is counted."""
         timer = Timer(max(_PATIENCE, 0), self, (0,))
         timer.daemon = True
         timer.start()
@@ -399,7 +399,7 @@ class _Bar:
         from rich.text import Text
 
         class Figures(ProgressColumn):
-            """Drawn anew even where nothing is counted: time goes on."""
+            """Redrawn even if nothing is counted, since time goes on."""
 
             def render(self, task: Task) -> Text:
                 return Text(figures_text())
@@ -431,7 +431,7 @@ class _Bar:
         self._show, self._stop = show, shown.stop
 
     def _share(self) -> tuple[int, int | None]:
-        """What is done, and of how much: bytes, or files where nobody knows the bytes of all."""
+        """Return how much of how much is done: in bytes, or in files if the total is unknown."""
         if self._is_by_files:
             return self._files_done, self._files
         return self._done, self._total
@@ -444,7 +444,7 @@ class _Bar:
         return f"{done:,} of {counted(self._files, self._noun)}" if self._files > 1 else ""
 
     def _figures(self, room: int) -> str:
-        """Files, bytes, how many a second, the time left: as much of it as there is room for."""
+        """Return files, bytes, bytes per second and time left: as many as there is room for."""
         from wtxtgit.report.figures import size
 
         passed = max(time.monotonic() - self._since, _TICK)
@@ -472,4 +472,4 @@ def _clock(seconds: float) -> str:
 
 
 _bars: list[_Bar] = []
-"""Those under way, the innermost last."""
+"""The bars that are shown, the innermost last."""

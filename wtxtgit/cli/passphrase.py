@@ -19,7 +19,7 @@ _NO_TERMINAL_HINT = "--passphrase-fd N reads it from a file descriptor"
 
 
 def asker(passphrase_fd: int | None) -> AskPassphrase:
-    """What asks for a key's passphrase: the descriptor, else the terminal."""
+    """Return what asks for a key's passphrase: the descriptor, else the terminal."""
 
     def ask(name: str) -> str:
         if passphrase_fd is not None:
@@ -30,7 +30,7 @@ def asker(passphrase_fd: int | None) -> AskPassphrase:
 
 
 def new_passphrase(name: str, passphrase_fd: int | None) -> str:
-    """A passphrase from a descriptor, or from the terminal twice; raises UsageError."""
+    """Read a new passphrase from a descriptor, or twice from the terminal; raises UsageError."""
     if passphrase_fd is not None:
         passphrase = _from_descriptor(passphrase_fd)
     else:
@@ -56,7 +56,7 @@ def _from_terminal(prompt: str) -> str:
 
 
 def _from_descriptor(descriptor: int) -> str:
-    """The first line, without its end; nothing that follows is taken."""
+    """Read the first line, without its end, and nothing after it."""
     from wtxtgit.trust.keyring import MAX_PASSPHRASE
 
     line = bytearray()

@@ -97,7 +97,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
 def _texts_of(
     repo: Repository, revisions: Sequence[str], paths: Sequence[str]
 ) -> list[DetachedText]:
-    """Return the detached texts of revisions, or without any, of the index; at these paths."""
+    """Return the detached texts at these paths in revisions; without any, in the index."""
     from wtxtgit.remotes.payload import detached_texts
 
     if not revisions:
@@ -109,7 +109,7 @@ def _texts_of(
 
 
 def _print_fetched(done: PayloadFetched, *, dry_run: bool) -> None:
-    """Print what a remote gave, and complain of what it did not."""
+    """Print what was fetched, and errors for what was not."""
     from wtxtgit.filter.process import NOT_SENT
     from wtxtgit.remotes.payload.on_demand import SEND_AGAIN
 

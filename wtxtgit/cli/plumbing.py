@@ -52,11 +52,11 @@ class _StandardOutput:
         write_parts(1, parts)
 
     def flush(self) -> None:
-        """All was written already."""
+        """Do nothing: everything was written already."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the three; `arguments` start with its name."""
+    """Run one of the three commands; `arguments` start with its name."""
     return boundary.run(lambda: _run_and_keep(arguments))
 
 
@@ -98,7 +98,7 @@ def _single_shot(command: str, path: bytes, settings: FilterSettings) -> None:
 
 
 def _pieces(source: FileIO) -> Iterator[Buffer]:
-    """What a stream gives; each piece holds until the next is asked for."""
+    """Yield a stream in pieces, each of which is valid until the next."""
     place = memoryview(bytearray(_BUFFER))
     while count := source.readinto(place):
         yield place[:count]
@@ -129,7 +129,7 @@ def settings(repo: Repository | None = None, *, detached: bool = False) -> Filte
 
 
 class Once(Generic[T]):
-    """A value that is made when it is first asked for, by one of the threads that ask."""
+    """A value that is made on first use, by one thread only."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -144,7 +144,7 @@ class Once(Generic[T]):
             return self._value[0]
 
     def have(self, value: T) -> None:
-        """Take a value that was made elsewhere."""
+        """Set the value, which was made elsewhere."""
         with self._lock:
             self._value = (value,)
 
@@ -191,7 +191,7 @@ def _payload() -> PayloadSource | None:
 
 @Once
 def _fetched() -> FetchedPayload | None:
-    """The payload, with what comes from a remote; None where nothing is to come by itself."""
+    """Return the payload of store and remote; None if nothing is fetched automatically."""
     from wtxtgit.errors import EnvironmentFailure
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
     from wtxtgit.remotes.payload.store_url import trusted
@@ -203,7 +203,7 @@ def _fetched() -> FetchedPayload | None:
 
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
-    """Let status and checks know what became of a content, so that they need not read it."""
+    """Record the facts of a content, so that status and checks need not read it."""
     from wtxtgit.filter.content import ContentCache, content_digest, written_facts
     from wtxtgit.text.grammar import MAGIC
 
@@ -252,7 +252,7 @@ def _store() -> ObjectStore | None:
 
 
 def _forgiven(read: Callable[[], int | None]) -> int | None:
-    """A variable's value; a wrong one is no reason to fail a checkout."""
+    """Return a variable's value; None for a wrong one, which must not fail a checkout."""
     try:
         return read()
     except UsageError as error:
@@ -262,7 +262,7 @@ def _forgiven(read: Callable[[], int | None]) -> int | None:
 
 @Once
 def _selection() -> Callable[[bytes], bool]:
-    """The selection that the config makes."""
+    """Return what tells by the config whether a path is smudged."""
     return selected(_config().get)
 
 

@@ -103,7 +103,7 @@ def release(
 
 
 def _pem_key(key: str | None, passphrase_fd: int | None) -> EcSecretKey | None:
-    """The key that --key names if that is a file in PEM."""
+    """Return the key of --key if that is a file in PEM."""
     # No name of a key has a slash, or this ending.
     if key is None or not ("/" in key or key.endswith(_PEM_ENDING)):
         return None

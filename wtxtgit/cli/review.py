@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from wtxtgit.report.tables import Table
 
 _MOST = 20
-"""Tensors, layers, generations and commits of a checkpoint that are printed."""
+"""The most tensors, layers, generations and commits of a checkpoint that are printed."""
 _FORMS = {".md": "md", ".html": "html", ".json": "json", ".sarif": "sarif"}
 """The output formats by the ending of the file."""
 _TITLES = {"generation": "gen", "signed by": "signers"}
@@ -135,7 +135,7 @@ def review(
 
 
 def _page(report: Review, form: str) -> bytes | None:
-    """A review as Markdown or HTML; None where the other forms are asked for."""
+    """Return a review as Markdown or HTML; None for other forms."""
     if form == "md":
         from wtxtgit.report.markdown import comment
 
@@ -162,7 +162,7 @@ def _print(report: Review, form: str) -> None:
 
 
 def _write(report: Review, form: str, page: bytes | None, output: Path) -> None:
-    """Write the same to a file, whole or not at all."""
+    """Write the review to a file, completely or not at all."""
     from wtxtgit.io.files import write_output
     from wtxtgit.io.view import write_all
 

@@ -211,7 +211,7 @@ def retry(folder: Path, key: str | None, passphrase_fd: int | None, as_json: boo
 
 
 def _opener(key: str | None, passphrase_fd: int | None) -> Callable[[str], Target]:
-    """What opens targets, which have a key sign their ledgers where they keep some."""
+    """Return what opens targets; those with ledgers sign them with the key."""
     from wtxtgit.remotes.spelling import parse_target
     from wtxtgit.stream.sealing import sealing
 

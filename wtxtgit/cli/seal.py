@@ -141,7 +141,7 @@ def seal(
 
 
 def tell_doubts(report: SealReport) -> None:
-    """Warn of what may not count."""
+    """Warn of records that an audit may not count."""
     for doubt in report.doubts:
         warn(doubt.message, doubt.hint)
 

@@ -24,9 +24,9 @@ HASH_DIGITS = 16
 MAX_COLUMN = 40
 """Characters to which extensions are padded; longer ones move what follows."""
 BLOCK_ROWS = 1 << 16
-"""Rows that are made text together."""
+"""Rows that are formatted at a time."""
 UNKNOWN = "?"
-"""What an id says that is in no table."""
+"""Shown for an id that is in no table."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 Text = npt.NDArray[np.uint8]
@@ -108,7 +108,7 @@ def json_lines(index: TarIndex, path: str) -> Iterator[bytes]:
 
 
 def _widths(rows: Rows, *, least: list[int]) -> list[int]:
-    """Characters of the longest number of each column."""
+    """Return the width of the longest number of each column."""
     widths = least
     for start in range(0, len(rows), BLOCK_ROWS):
         part = rows[start : start + BLOCK_ROWS]
@@ -118,7 +118,7 @@ def _widths(rows: Rows, *, least: list[int]) -> list[int]:
 
 
 def _blocks(index: TarIndex, widths: Sequence[int], form: _RowForm) -> Iterator[Iterator[bytes]]:
-    """The pieces of the lines of some rows at a time."""
+    """Yield the lines of the rows, some rows at a time."""
     rows = index.rows()
     words = [*form.extensions, *form.padded]
     for start in range(0, len(rows), BLOCK_ROWS):
@@ -137,7 +137,7 @@ def _blocks(index: TarIndex, widths: Sequence[int], form: _RowForm) -> Iterator[
 
 
 def _heads(part: Rows, widths: Sequence[int], literals: Sequence[str]) -> list[bytes]:
-    """For each row all up to its extension; they have one length."""
+    """Return each row up to its extension; all have the same length."""
     columns = [
         _decimal(part[field].astype(np.uint64), width)
         for field, width in zip(NUMBERS.values(), widths, strict=True)
@@ -156,7 +156,7 @@ def _same(literal: str, count: int) -> Text:
 
 
 def _decimal(values: npt.NDArray[np.uint64], width: int) -> Text:
-    """Numbers as digits, to the right of `width` characters."""
+    """Return numbers as digits, aligned to the right in `width` characters."""
     out = np.empty((len(values), width), np.uint8)
     for column in range(width - 1, -1, -1):
         rest = values // 10

@@ -20,14 +20,14 @@ from wtxtgit.cli.environment import coloured
 GAP = 2
 """Characters between two columns."""
 _LEAST_FOLDED = 16
-"""Characters of a folded column below which rows are better told line by line."""
+"""The least width of a folded column: below it, rows are printed line by line."""
 _LEAST_NAME = 24
-"""Characters of a name's column below which a table is better split."""
+"""The least width of a column of names: a narrower table is split."""
 _AFTER = re.compile(r"[^./_:,;-]*[./_:,;-]+|[^./_:,;-]+")
 """Pieces of a name, each with the punctuation behind it."""
 
 _MOST_TABLES = 3
-"""Tables of one list; where it takes more, rows are better told line by line."""
+"""The most tables into which one is split; otherwise rows are printed line by line."""
 _RULE = "\u2500"
 
 Row = Sequence[str]
@@ -65,7 +65,7 @@ def print_folded(
 def _tables(
     columns: Row, rows: Sequence[Row], is_fixed: Sequence[bool], split: int | None, room: int
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Which columns stand in which table, and how wide; nothing if the screen is too narrow."""
+    """Return the columns of each table and their widths; nothing if the screen is too narrow."""
     widest = [max(cell_len(row[n]) for row in (columns, *rows)) for n in range(len(columns))]
 
     def fitted(chosen: list[int], least: int) -> list[int] | None:
@@ -102,7 +102,7 @@ def _tables(
 
 
 def _fitted(widest: list[int], is_fixed: list[bool], room: int, least: int) -> list[int] | None:
-    """Widths of columns that fit a line, the widest folded; None if one would be too narrow."""
+    """Return widths of columns that fit a line, the widest folded; None if that is too narrow."""
     columns = list(zip(widest, is_fixed, strict=True))
     left = room - GAP * (len(columns) - 1) - sum(width for width, fixed in columns if fixed)
     others = sorted(width for width, fixed in columns if not fixed)
@@ -142,7 +142,7 @@ def _print_table(
 
 
 def _rule() -> str:
-    """What a line below titles is made of, as the terminal's encoding has it."""
+    """Return the character of the line below titles, if the terminal's encoding has it."""
     try:
         _RULE.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -169,7 +169,7 @@ def _print_line_by_line(
 
 
 def folded(text: str, width: int) -> list[str]:
-    """The lines of a cell: broken between words, and a longer word behind its punctuation."""
+    """Break a cell into lines: between words, and long words after punctuation."""
     if cell_len(text) <= width:
         return [text]
     lines = [" " * (len(text) - len(text.lstrip(" ")))]

@@ -717,7 +717,7 @@ def _rest(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> dict[str,
 
 
 def _leave_shared(*rests: dict[str, object]) -> None:
-    """Leave of what is told of single items only those on both sides: others are new or gone."""
+    """Drop facts about items that only one side has: these are listed as added or removed."""
     of_items = [one if isinstance(one := rest.get(OF_ITEMS), dict) else {} for rest in rests]
     for rest, kinds, others in zip(rests, of_items, of_items[::-1], strict=True):
         rest[OF_ITEMS] = {

@@ -152,7 +152,7 @@ class ScaleStates:
     has_scales: bool = False
 
     def concerns(self) -> Iterator[Concern]:
-        """Yield what the scales tell of numbers that are not known."""
+        """Yield risks that follow from the scales alone; the numbers are not known."""
         yield from _became(self.new_nan, self.new_inf, self.blocks, "block")
         if self.zero_after == self.blocks:
             if self.zero_before < self.blocks:

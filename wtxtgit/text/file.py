@@ -177,7 +177,7 @@ class TextFile:
                 for nbytes in written:
                     self._pages.advance(nbytes)
         except BaseException:
-            # Who asks again must not be given the zeros that stand there.
+            # A later call must decode these chunks again, instead of returning zeros.
             for array, first, last in runs:
                 self._filled[array.name][first:last] = bytes(last - first)
             raise

@@ -344,7 +344,7 @@ def _chunk(chunk: FoldChunk) -> dict[str, object]:
 
 
 def _is_shown(chunk: FoldChunk, key: str) -> bool:
-    """Whether a chunk's key in the index is told by another name, or follows from the chunk."""
+    """Whether a key in a chunk's entry is shown under another name, or follows from the chunk."""
     if key == ENCRYPTED:
         return isinstance(chunk.entry[key], bool)
     return key in OF_THE_PLACE and (key != NONCE_KEY or chunk.encrypted)

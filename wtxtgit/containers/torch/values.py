@@ -37,7 +37,7 @@ MOST_KEY = 256
 CUT = "(more)"
 """Stands for what is beyond a limit."""
 TENSOR = "(tensor)"
-"""Stands for a tensor among items of a list that are none."""
+"""Stands for a tensor in a list of other values."""
 CALL = "()"
 """The key of what an object calls."""
 MOST_PARTS = 64
