@@ -98,11 +98,11 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     )
 
 
-def _notes(one: PatternFiles) -> Iterator[str]:
-    if one.pointers:
-        yield f"{counted(one.pointers, 'pointer')} of git-lfs"
-    if one.compressed:
-        yield f"{one.compressed} compressed, so no small deltas"
+def _notes(pattern: PatternFiles) -> Iterator[str]:
+    if pattern.pointers:
+        yield f"{counted(pattern.pointers, 'pointer')} of git-lfs"
+    if pattern.compressed:
+        yield f"{pattern.compressed} compressed, so no small deltas"
 
 
 @migrate.command("import")

@@ -183,7 +183,7 @@ def _print_text(report: Review) -> None:
         _print_checkpoint(artifact)
 
 
-def _print_checkpoint(one: Reviewed) -> None:
+def _print_checkpoint(reviewed: Reviewed) -> None:
     from wtxtgit.report.tables import (
         COMMITS,
         FLAGS,
@@ -194,29 +194,29 @@ def _print_checkpoint(one: Reviewed) -> None:
         sizes_told,
     )
 
-    path = os.fsdecode(one.path)
-    is_moved = one.base_path is not None and one.base_path != one.path
-    before = f" from {os.fsdecode(one.base_path or b'')}" if is_moved else ""
-    print_line(f"{path}: {one.fate}{before}")
-    if one.delta is not None:
-        print_line(f"delta: {one.delta.message}")
-    if one.diff is not None:
-        print_line(totals(one.diff))
-    elif one.delta is None and one.reason is not None:
-        print_line(f"not compared: {one.reason}")
-    print_line(f"{one.seal.state}: {one.seal.message}")
-    print_line(sizes_told(one.sizes, "->"))
-    for line in one.diff.notes if one.diff is not None else ():
+    path = os.fsdecode(reviewed.path)
+    is_moved = reviewed.base_path is not None and reviewed.base_path != reviewed.path
+    before = f" from {os.fsdecode(reviewed.base_path or b'')}" if is_moved else ""
+    print_line(f"{path}: {reviewed.fate}{before}")
+    if reviewed.delta is not None:
+        print_line(f"delta: {reviewed.delta.message}")
+    if reviewed.diff is not None:
+        print_line(totals(reviewed.diff))
+    elif reviewed.delta is None and reviewed.reason is not None:
+        print_line(f"not compared: {reviewed.reason}")
+    print_line(f"{reviewed.seal.state}: {reviewed.seal.message}")
+    print_line(sizes_told(reviewed.sizes, "->"))
+    for line in reviewed.diff.notes if reviewed.diff is not None else ():
         print_line(f"note: {line}")
-    print_cells(FLAGS, one.flags)
-    changed = one.changed
+    print_cells(FLAGS, reviewed.flags)
+    changed = reviewed.changed
     print_tensors(changed[:_MOST])
     _print_more(len(changed), TENSORS.noun)
-    _print_first(OTHERS, one.others)
-    print_metadata(one.diff.metadata if one.diff is not None else (), _MOST)
-    _print_first(LAYERS, one.layers)
-    _print_first(GENERATIONS, one.seal.generations, _TITLES)
-    _print_first(COMMITS, one.commits)
+    _print_first(OTHERS, reviewed.others)
+    print_metadata(reviewed.diff.metadata if reviewed.diff is not None else (), _MOST)
+    _print_first(LAYERS, reviewed.layers)
+    _print_first(GENERATIONS, reviewed.seal.generations, _TITLES)
+    _print_first(COMMITS, reviewed.commits)
 
 
 def _print_first(

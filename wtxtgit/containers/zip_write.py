@@ -364,7 +364,7 @@ def records(data: ByteView, directory: Directory) -> Iterator[tuple[int, int]]:
 
 def _local_headers(data: ByteView, directory: Directory) -> Iterator[tuple[int, int]]:
     end = 0
-    for member in sorted(directory.members, key=lambda one: one.header):
+    for member in sorted(directory.members, key=lambda member: member.header):
         # Headers within one another could make their extra fields be read any number of times.
         if member.header < end or not _has_local(data, member):
             continue

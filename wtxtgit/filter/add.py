@@ -68,7 +68,7 @@ class Added:
     detached: frozenset[bytes] = frozenset()
 
 
-def plan(repo: Repository, wanted: Wanted) -> Added:
+def plan(repo: Repository, selection: Wanted) -> Added:
     """Find what has to be added; raises UsageError for paths at which git would add nothing.
 
     Raises EnvironmentFailure if there is no work tree, or the filter is not set up.
@@ -78,7 +78,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     in_background(partial(import_module, "wtxtgit.filter.clean"))
     # Here too, because `add` may have nothing to do and then does not write the index.
     sweep(repo)
-    tracked, untracked, refused, doubtful = index.candidates(repo, wanted)
+    tracked, untracked, refused, doubtful = index.candidates(repo, selection)
     # In a sparse checkout git decides whether a new file may be added.
     is_sparse = repo.config.is_true("core.sparseCheckout")
     candidates = tracked if is_sparse else [*tracked, *untracked]
@@ -96,7 +96,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
             hint="wtxtgit install",
         )
     detached = frozenset(path for path in filtered if drivers[path] == DETACHED_DRIVER)
-    return Added(filtered, others, wanted, refused, tuple(doubtful), detached)
+    return Added(filtered, others, selection, refused, tuple(doubtful), detached)
 
 
 def add(

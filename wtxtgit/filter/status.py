@@ -381,7 +381,7 @@ def status(
         for path, entry in by_path.items()
     ]
     states += _encrypted(repo, everything, by_path.keys())
-    return Status(tuple(sorted(states, key=lambda one: one.path)))
+    return Status(tuple(sorted(states, key=lambda status: status.path)))
 
 
 def _status_of(

@@ -242,40 +242,40 @@ def _overview(artifacts: Sequence[Reviewed], room: int) -> list[str]:
     return lines
 
 
-def _row(one: Reviewed) -> tuple[str, ...]:
-    risks = Counter(str(flag.risk) for flag in one.flags)
+def _row(reviewed: Reviewed) -> tuple[str, ...]:
+    risks = Counter(str(flag.risk) for flag in reviewed.flags)
     named = [risk if times == 1 else f"{risk} ({times})" for risk, times in risks.items()]
     changed = parameters = change = NONE
-    if one.diff is not None:
-        changed = tensors_changed(one.diff)
-        parameters = parameters_changed(one.diff)
-        change = relative_change(one.diff)
+    if reviewed.diff is not None:
+        changed = tensors_changed(reviewed.diff)
+        parameters = parameters_changed(reviewed.diff)
+        change = relative_change(reviewed.diff)
     return (
-        code(os.fsdecode(one.path), MOST_NAME),
-        str(one.fate),
+        code(os.fsdecode(reviewed.path), MOST_NAME),
+        str(reviewed.fate),
         changed,
         parameters,
         change,
         ", ".join(named),
-        str(one.seal.state),
+        str(reviewed.seal.state),
     )
 
 
-def _section(one: Reviewed, room: int) -> list[str]:
+def _section(reviewed: Reviewed, room: int) -> list[str]:
     """Return a checkpoint's section, leaving out the least important first; empty without room."""
-    lines = [*_summary_of(one)]
+    lines = [*_summary_of(reviewed)]
     room -= _length([*lines, *_END])
     if room < 0:
         return []
-    metadata = one.diff.metadata if one.diff is not None else ()
+    metadata = reviewed.diff.metadata if reviewed.diff is not None else ()
     for part in (
-        _facts(one),
-        _table(FLAGS, one.flags),
-        _table(TENSORS, one.changed),
-        _table(OTHERS, one.others),
+        _facts(reviewed),
+        _table(FLAGS, reviewed.flags),
+        _table(TENSORS, reviewed.changed),
+        _table(OTHERS, reviewed.others),
         _table(METADATA, metadata),
-        _table(LAYERS, one.layers),
-        chain(_table(GENERATIONS, one.seal.generations), _table(COMMITS, one.commits)),
+        _table(LAYERS, reviewed.layers),
+        chain(_table(GENERATIONS, reviewed.seal.generations), _table(COMMITS, reviewed.commits)),
     ):
         lines_of_part = list(part)
         if _length(lines_of_part) <= room:
@@ -284,32 +284,37 @@ def _section(one: Reviewed, room: int) -> list[str]:
     return lines + _END
 
 
-def _summary_of(one: Reviewed) -> Iterator[str]:
+def _summary_of(reviewed: Reviewed) -> Iterator[str]:
     yield ""
-    words = [str(one.fate), str(one.seal.state), counted(len(one.flags), "risk flag")]
-    yield f"<details><summary>{code_in_html(os.fsdecode(one.path))}: {', '.join(words)}</summary>"
+    words = [
+        str(reviewed.fate),
+        str(reviewed.seal.state),
+        counted(len(reviewed.flags), "risk flag"),
+    ]
+    path = code_in_html(os.fsdecode(reviewed.path))
+    yield f"<details><summary>{path}: {', '.join(words)}</summary>"
 
 
-def _facts(one: Reviewed) -> Iterator[str]:
-    if one.fate is Fate.RENAMED:
+def _facts(reviewed: Reviewed) -> Iterator[str]:
+    if reviewed.fate is Fate.RENAMED:
         yield ""
-        yield f"- was {code(os.fsdecode(one.base_path or b''))}"
+        yield f"- was {code(os.fsdecode(reviewed.base_path or b''))}"
     else:
         yield ""
-    if one.delta is not None:
-        yield f"- delta: {text(clipped(one.delta.message, MOST_MESSAGE))}"
-    elif one.reason is not None:
-        yield f"- not compared: {text(clipped(one.reason, MOST_MESSAGE))}"
-    if one.diff is not None:
-        counts = one.diff.summary.counts
+    if reviewed.delta is not None:
+        yield f"- delta: {text(clipped(reviewed.delta.message, MOST_MESSAGE))}"
+    elif reviewed.reason is not None:
+        yield f"- not compared: {text(clipped(reviewed.reason, MOST_MESSAGE))}"
+    if reviewed.diff is not None:
+        counts = reviewed.diff.summary.counts
         by_status = [f"{count(n)} {status}" for status, n in counts.items() if n]
         yield f"- tensors: {', '.join(by_status) or 'none'}"
-        for note in one.diff.notes[:MOST_ROWS]:
+        for note in reviewed.diff.notes[:MOST_ROWS]:
             yield f"- {text(clipped(note, MOST_MESSAGE))}"
-        if one.diff.metadata:
-            yield f"- {counted(len(one.diff.metadata), 'metadata change')}"
-    yield f"- {one.seal.state}: {text(clipped(one.seal.message, MOST_MESSAGE))}"
-    yield f"- {sizes_told(one.sizes, 'to')}"
+        if reviewed.diff.metadata:
+            yield f"- {counted(len(reviewed.diff.metadata), 'metadata change')}"
+    yield f"- {reviewed.seal.state}: {text(clipped(reviewed.seal.message, MOST_MESSAGE))}"
+    yield f"- {sizes_told(reviewed.sizes, 'to')}"
 
 
 def _table(columns: Table[_T], things: Sequence[_T]) -> Iterator[str]:

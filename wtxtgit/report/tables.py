@@ -313,20 +313,20 @@ LAYERS: Table[LayerGroup] = Table(
 GENERATIONS: Table[ReviewedGeneration] = Table(
     "generation",
     {
-        "generation": lambda one: str(one.gen),
-        "time": lambda one: Words(one.ts),
-        "signed by": lambda one: SignersCell(one.signers),
-        "commit": lambda one: Name((one.commit or "")[:OID_SHOWN]),
-        "verdict": lambda one: Words(one.verdict),
+        "generation": lambda generation: str(generation.gen),
+        "time": lambda generation: Words(generation.ts),
+        "signed by": lambda generation: SignersCell(generation.signers),
+        "commit": lambda generation: Name((generation.commit or "")[:OID_SHOWN]),
+        "verdict": lambda generation: Words(generation.verdict),
     },
     right=("generation",),
 )
 COMMITS: Table[ReviewedCommit] = Table(
     "commit",
     {
-        "commit": lambda one: Name(one.oid[:OID_SHOWN]),
-        "date": lambda one: Words(one.date[:DATE_SHOWN]),
-        "author": lambda one: Words(one.author),
-        "subject": lambda one: Words(one.subject),
+        "commit": lambda commit: Name(commit.oid[:OID_SHOWN]),
+        "date": lambda commit: Words(commit.date[:DATE_SHOWN]),
+        "author": lambda commit: Words(commit.author),
+        "subject": lambda commit: Words(commit.subject),
     },
 )

@@ -333,9 +333,11 @@ def with_bases(
     return [_with_base(repo, finder, one) for one in changed]
 
 
-def _with_base(repo: Repository, finder: BaseFinder, one: ChangedCheckpoint) -> ChangedCheckpoint:
-    if not one.is_delta or one.after is None or not one.after.is_file:
-        return one
-    data = delta_in(blob(repo, one.after.oid), os.fsdecode(one.path), repo, None)
+def _with_base(
+    repo: Repository, finder: BaseFinder, checkpoint: ChangedCheckpoint
+) -> ChangedCheckpoint:
+    if not checkpoint.is_delta or checkpoint.after is None or not checkpoint.after.is_file:
+        return checkpoint
+    data = delta_in(blob(repo, checkpoint.after.oid), os.fsdecode(checkpoint.path), repo, None)
     base = base_of(data)
-    return one if base is None else replace(one, delta_base=finder.find(base))
+    return checkpoint if base is None else replace(checkpoint, delta_base=finder.find(base))

@@ -116,7 +116,7 @@ def outliers(changes: Mapping[str, float]) -> list[Outlier]:
         if score >= LEAST_SCORE:
             # Floats end at about 10 ** 308.
             unusual.append(Outlier(name, score, 10 ** min(value - middle, 300)))
-    return sorted(unusual, key=lambda one: one.score, reverse=True)
+    return sorted(unusual, key=lambda outlier: outlier.score, reverse=True)
 
 
 def unusual_groups(groups: Iterable[LayerGroup]) -> list[Outlier]:
@@ -293,11 +293,11 @@ def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
         yield Flag(Risk.SINGLE, message)
 
 
-def _outlier_message(one: Outlier, others: str, *, with_name: bool = True) -> str:
-    subject = f"{one.name} changed" if with_name else "changed"
+def _outlier_message(outlier: Outlier, others: str, *, with_name: bool = True) -> str:
+    subject = f"{outlier.name} changed" if with_name else "changed"
     return (
-        f"{subject} {_times(one.times)} times as much as the median of {others} (robust z-score "
-        f"{one.score:.1f})"
+        f"{subject} {_times(outlier.times)} times as much as the median of {others} "
+        f"(robust z-score {outlier.score:.1f})"
     )
 
 

@@ -373,11 +373,11 @@ def _once(flags: list[Flag]) -> Iterator[Flag]:
             yield flag
 
 
-def _weight(one: Reviewed) -> tuple[int, int, float, bytes]:
+def _weight(reviewed: Reviewed) -> tuple[int, int, float, bytes]:
     """The sort key: most severe risks first, then most flags, then the largest change."""
-    severe = {flag.risk for flag in one.flags} & SEVERE
+    severe = {flag.risk for flag in reviewed.flags} & SEVERE
     relative = 0.0
-    if one.diff is not None:
-        change = one.diff.summary.relative_l2
+    if reviewed.diff is not None:
+        change = reviewed.diff.summary.relative_l2
         relative = inf if change is None else change
-    return -len(severe), -len(one.flags), -relative, one.path
+    return -len(severe), -len(reviewed.flags), -relative, reviewed.path

@@ -81,7 +81,7 @@ def with_sets(
     # An index that has the filter is already there, as a file of its own.
     for one in sets:
         alone[one.path] = replace(one, part_of=None)
-    return sorted(alone.values(), key=lambda one: one.path)
+    return sorted(alone.values(), key=lambda checkpoint: checkpoint.path)
 
 
 def _paired(

@@ -183,16 +183,16 @@ def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
     return None
 
 
-def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
+def _chunk(entry: PlacedEntry, inside: Payloads) -> Laid:
     """Return the chunk to be written, in the form that its records say, not yet in its place."""
-    chunk, options = cast(Fold, one.source).chunks[one.number], inside.options
+    chunk, options = cast(Fold, entry.source).chunks[entry.number], inside.options
     named, findings = f"chunk {quoted(chunk.name)}", Findings(label=attrgetter("name"))
     check_chunk(chunk, findings)
     refuse_errors(findings)
     payloads.check_limits(chunk, options)
     if inside.condition(chunk) == "damaged":
         raise FormatError(f"{named} is damaged", offset=chunk.payload_start, field="comp_payload")
-    if one.content is None:
+    if entry.content is None:
         stored = inside.data[chunk.offset : chunk.end]
         return Laid(chunk.entry, len(stored), partial(pieces, stored), is_new=False)
     if chunk.encrypted and options.decryption_key is None:
@@ -201,7 +201,7 @@ def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
             offset=chunk.offset,
             field="encrypted",
         )
-    if one.content.nbytes > options.max_chunk:
+    if entry.content.nbytes > options.max_chunk:
         raise FormatError(
             f"content of chunk {quoted(chunk.name)} is over {options.max_chunk} bytes",
             kind="limit",
@@ -209,7 +209,7 @@ def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
         )
     compression: Compression = "zstd" if chunk.flags == ZSTD else "none"
     form = form_of(chunk, compression, options)
-    source = ChunkSource(chunk.name, chunk.ctype, one.content.nbytes, one.content.blocks)
+    source = ChunkSource(chunk.name, chunk.ctype, entry.content.nbytes, entry.content.blocks)
     return plan(source, form, chunk.offset).like(chunk)
 
 

@@ -142,7 +142,7 @@ def _anew(
     """Yield the file with its records, and what the metadata say of them, rewritten."""
     refuse_many(len(chosen), MAX_TENSORS, "tensors", "records")
     # A stable sort: within a shard the given order stays ("Resealing").
-    ordered = sorted(chosen, key=lambda one: one.row.record.shard)
+    ordered = sorted(chosen, key=lambda choice: choice.row.record.shard)
     placement = _placement(container, ordered)
     rows = [choice.row for choice in ordered]
     metadata_json = metadata.updated(container, rows, values, placement)
@@ -207,11 +207,11 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
     return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 
-def _new_record(one: _ChosenTensor) -> write.NewRecord:
-    record, piece = one.row.record, _kept(one.tensor.view)
-    raw = bytes(one.row.container.data[record.start : record.end])
-    if one.content is not None:
-        piece = _new_piece(one.tensor, one.content)
+def _new_record(choice: _ChosenTensor) -> write.NewRecord:
+    record, piece = choice.row.record, _kept(choice.tensor.view)
+    raw = bytes(choice.row.container.data[record.start : record.end])
+    if choice.content is not None:
+        piece = _new_piece(choice.tensor, choice.content)
     return write.NewRecord(record.shard, raw, piece)
 
 

@@ -380,7 +380,7 @@ def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> No
                 message = f"{name} has {tensor.size} bytes, which do not fit its dtype and shape"
                 findings.error(message, "size", chunk=shard.path)
     filled = (tensor for tensor in shard.tensors if tensor.size)
-    for tensor, other in overlaps(filled, lambda one: (one.offset, one.end)):
+    for tensor, other in overlaps(filled, lambda tensor: (tensor.offset, tensor.end)):
         message = f"tensor {quoted(tensor.name)} shares bytes with {quoted(other.name)}"
         findings.error(message, "offset", chunk=shard.path)
     for start, end in unclaimed(shard, opened):

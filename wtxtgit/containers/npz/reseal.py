@@ -114,22 +114,22 @@ def _is_own(container: Npz, placed: Sequence[PlacedEntry]) -> bool:
     )
 
 
-def _member(one: PlacedEntry, options: ReadOptions) -> NewMember:
-    source = cast(Npz, one.source)
-    member = source.directory.members[one.number]
+def _member(entry: PlacedEntry, options: ReadOptions) -> NewMember:
+    source = cast(Npz, entry.source)
+    member = source.directory.members[entry.number]
     same = zip_write.kept(source.data, member)
-    if one.content is None:
+    if entry.content is None:
         return same
     # Replacing damaged content would give it a CRC-32 that holds.
     zip_write.checked_crc32(member, zip_read.blocks(source.data, member, options.max_chunk))
-    nbytes = one.content.nbytes
+    nbytes = entry.content.nbytes
     if member.method == DEFLATED and nbytes > options.max_chunk:
         raise FormatError(
             f"content of member {quoted(member.name)} is over {options.max_chunk} bytes",
             kind="limit",
             field="payload",
         )
-    blocks: Callable[[], Iterator[Buffer]] = partial(_blocks, one.content, member)
+    blocks: Callable[[], Iterator[Buffer]] = partial(_blocks, entry.content, member)
     payload = blocks
     length = nbytes
     if member.method == DEFLATED:

@@ -38,11 +38,11 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
     return Salvage(tuple(salvaged), missing=left.missing)
 
 
-def _whole(tensor: Tensor, one: LeftMember) -> SalvagedTensor:
+def _whole(tensor: Tensor, left_member: LeftMember) -> SalvagedTensor:
     if tensor.absent is not None:
         return shared.lost(tensor, tensor.absent)
-    state = TensorState.PROVED if one.doubt is None else TensorState.UNPROVED
-    return SalvagedTensor(tensor, state, one.doubt)
+    state = TensorState.PROVED if left_member.doubt is None else TensorState.UNPROVED
+    return SalvagedTensor(tensor, state, left_member.doubt)
 
 
 def _lost(data: ByteView, member: ZipMember, why: str) -> SalvagedTensor:

@@ -161,7 +161,7 @@ class _Sweep:
     """Finds the tensors that have bytes of successive ranges."""
 
     def __init__(self, spans: Sequence[TensorSpan]) -> None:
-        self._spans = sorted(spans, key=lambda one: (one.start, one.end))
+        self._spans = sorted(spans, key=lambda span: (span.start, span.end))
         self._next = 0
         self._reached = 0
         self._active: list[_Active] = []

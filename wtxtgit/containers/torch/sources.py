@@ -239,19 +239,19 @@ class TensorFiles(Generic[_File]):
                 contents[number] = content
         return contents
 
-    def _bytes_of(self, one: PlacedEntry) -> NewContent:
+    def _bytes_of(self, entry: PlacedEntry) -> NewContent:
         """Return the bytes that a tensor is to have; raises FormatError if they do not fit it."""
-        source = self.of(one.source)
-        tensor = source.tensors[one.number]
-        if one.content is None:
-            source.refuse_damaged(one.number)
+        source = self.of(entry.source)
+        tensor = source.tensors[entry.number]
+        if entry.content is None:
+            source.refuse_damaged(entry.number)
             return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
-        if one.content.nbytes != tensor.nbytes:
+        if entry.content.nbytes != tensor.nbytes:
             name, size = quoted(tensor.name), tensor.nbytes
             raise FormatError(
-                f"tensor {name} has {size} bytes, not {one.content.nbytes}", field="entries"
+                f"tensor {name} has {size} bytes, not {entry.content.nbytes}", field="entries"
             )
-        return one.content
+        return entry.content
 
 
 def _keys(entries: Iterable[Entry]) -> Iterator[Key]:

@@ -76,41 +76,45 @@ _MOST_DECADES = 12
 """The most powers of ten: smaller changes are drawn in the lowest bin."""
 
 
-def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Shown:
+def checkpoint(reviewed: Reviewed, target: str, room: Room, *, unfolded: bool) -> Shown:
     """Return what a page shows of a reviewed checkpoint; `target` is its id in the page.
 
     `changed` and `relative` are for the list of checkpoints.
     """
-    diff = one.diff
+    diff = reviewed.diff
     compared = comparison(
         diff or DiffReport("", "", "", ""),
-        one.flags,
-        one.groups,
-        one.distributions,
+        reviewed.flags,
+        reviewed.groups,
+        reviewed.distributions,
         target,
         room,
     )
     return {
         **compared,
         "target": target,
-        "path": _path(one.path),
-        "base_path": "" if one.base_path in (None, one.path) else _path(one.base_path or b""),
+        "path": _path(reviewed.path),
+        "base_path": ""
+        if reviewed.base_path in (None, reviewed.path)
+        else _path(reviewed.base_path or b""),
         "formats": "" if diff is None else formats(diff),
         "unfolded": unfolded,
-        "fate": Chip(str(one.fate).capitalize(), "plain"),
-        "sealing": _SEALINGS[one.seal.state],
-        "seal": _text(one.seal.message),
-        "delta": "" if one.delta is None else _text(one.delta.message),
-        "chips": chips(one.flags),
+        "fate": Chip(str(reviewed.fate).capitalize(), "plain"),
+        "sealing": _SEALINGS[reviewed.seal.state],
+        "seal": _text(reviewed.seal.message),
+        "delta": "" if reviewed.delta is None else _text(reviewed.delta.message),
+        "chips": chips(reviewed.flags),
         # For a delta this has its own line.
-        "reason": "" if one.delta is not None else _text(one.reason or ""),
+        "reason": "" if reviewed.delta is not None else _text(reviewed.reason or ""),
         "totals": [] if diff is None else list(totals(diff)),
         "changed": NONE if diff is None else tensors_changed(diff),
         "relative": NONE if diff is None else relative_change(diff),
-        "generations": first(one.seal.generations, room.listed).each(_generation),
-        "commits": first(one.commits, room.listed).each(lambda commit: _commit(commit, one.seal)),
-        "sizes": list(_size_bars(one.sizes)),
-        "limit": _limit(one.sizes),
+        "generations": first(reviewed.seal.generations, room.listed).each(_generation),
+        "commits": first(reviewed.commits, room.listed).each(
+            lambda commit: _commit(commit, reviewed.seal)
+        ),
+        "sizes": list(_size_bars(reviewed.sizes)),
+        "limit": _limit(reviewed.sizes),
     }
 
 
@@ -260,22 +264,24 @@ def _limit(sizes: Sizes) -> str:
     return words
 
 
-def _generation(one: ReviewedGeneration) -> tuple[int, str, str, str, str]:
-    listed = first(one.signers, MOST_SIGNERS).each(lambda signer: clipped(signer, MOST_NAME))
+def _generation(generation: ReviewedGeneration) -> tuple[int, str, str, str, str]:
+    listed = first(generation.signers, MOST_SIGNERS).each(lambda signer: clipped(signer, MOST_NAME))
     signers = ", ".join(listed.lines) or "nobody"
     return (
-        one.gen,
-        clipped(one.ts, MOST_NAME),
-        (one.commit or "")[:OID_SHOWN],
+        generation.gen,
+        clipped(generation.ts, MOST_NAME),
+        (generation.commit or "")[:OID_SHOWN],
         f"{signers} and {count(listed.more)} more" if listed.more else signers,
-        clipped(one.verdict, MOST_TEXT),
+        clipped(generation.verdict, MOST_TEXT),
     )
 
 
-def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, str, tuple[int, ...]]:
-    generations = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
-    who = " ".join(word for word in (one.date[:DATE_SHOWN], clipped(one.author, MOST_NAME)) if word)
-    return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), who, generations.lines)
+def _commit(commit: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, str, tuple[int, ...]]:
+    generations = first([g.gen for g in seal.generations if g.commit == commit.oid], MOST_LISTED)
+    who = " ".join(
+        word for word in (commit.date[:DATE_SHOWN], clipped(commit.author, MOST_NAME)) if word
+    )
+    return (commit.oid[:OID_SHOWN], clipped(commit.subject, MOST_NAME), who, generations.lines)
 
 
 def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
