@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.conftest import Grown
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -18,14 +19,17 @@ from tests.kit import Repo
 
 
 @pytest.fixture
-def pr(chain: Sealed) -> Sealed:
+def pr(grown: Grown) -> Sealed:
     """A branch `pr` of three generations, and `main`, which went on with another checkpoint."""
-    chain.branch("pr")
-    for number in (2.0, 3.0, 4.0):
-        chain.generation(number)
-    chain.switch("main")
-    chain.generation(2.0, name=OTHER)
-    return chain
+
+    def grow(chain: Sealed) -> None:
+        chain.branch("pr")
+        for number in (2.0, 3.0, 4.0):
+            chain.generation(number)
+        chain.switch("main")
+        chain.generation(2.0, name=OTHER)
+
+    return grown("pull request", grow)
 
 
 def test_a_line_of_generations(chain: Sealed) -> None:

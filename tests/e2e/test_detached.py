@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import assert_clean_when_touched
 from tests.kit import LAUNCHER, Repo, safetensors, text_of
+from tests.kit.templates import Templates, copyable
 from tests.text.naive_detached import detached, judge
 from wtxtgit.store.place import store_of
 
@@ -25,14 +27,19 @@ NAME = "model.safetensors"
 
 
 @pytest.fixture
-def kept(repo: Repo, driver: None) -> Repo:
+def kept(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     """A repository with a committed checkpoint whose data are in the store."""
-    repo.write(".gitattributes", ATTRIBUTES)
-    repo.write(NAME, MODEL)
-    repo.write("small.safetensors", SMALL)
-    repo.add()
-    repo.commit()
-    return repo
+
+    def make(folder: Path) -> None:
+        repo = copyable(folder)
+        repo.write(".gitattributes", ATTRIBUTES)
+        repo.write(NAME, MODEL)
+        repo.write("small.safetensors", SMALL)
+        repo.add()
+        repo.commit()
+        assert_clean_when_touched(repo, (".gitattributes", NAME, "small.safetensors"))
+
+    return Repo(templates.copy("kept", make, tmp_path / "repo"))
 
 
 def drop_store(repo: Repo) -> Path:
