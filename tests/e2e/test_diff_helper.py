@@ -378,7 +378,8 @@ def blocked(repo: Repo, sockets: Callable[[], list[Path]]) -> Iterator[tuple[Pau
     """A git of whose output nobody reads all, and the process that can't go on writing it."""
     command = [run.executable(), "diff", "HEAD~1", "HEAD"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=repo.path, process_group=0, **pipes) as git:
+    # Not read ahead: what waits for room in the pipe would go on.
+    with subprocess.Popen(command, 0, cwd=repo.path, process_group=0, **pipes) as git:
         assert git.stdout is not None
         # The first file's and the second one's header.
         while not (line := git.stdout.readline()).startswith(b"diff --wtxt wide.safetensors"):

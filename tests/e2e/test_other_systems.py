@@ -24,11 +24,14 @@ MISSING = {
 """What macOS, or a Python that was built for an old one, does not have."""
 
 BOOT = f"""\
-import fcntl, mmap, os, runpy, socket, subprocess, sys, tempfile, shutil, threading, pathlib
+import fcntl, mmap, os, socket, sys
 
 for module, names in {MISSING!r}.items():
     for name in names:
         delattr(sys.modules[module], name)
+
+# Some look at what is there when they are imported, and at the platform.
+import runpy, subprocess, tempfile, shutil, threading, pathlib
 
 
 def refuse(event, arguments):

@@ -18,6 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pyrage
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from tests.data import FIXTURES
 from tests.kit import ATTRIBUTES, LAUNCHER, safetensors
@@ -269,10 +276,7 @@ def make(folder: Path) -> None:
     _write_tar(files / "train_0.tar")
     _write_encrypted(files)
     filled(files / "exp1", None, count=2)
-    subprocess.run(
-        ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", files / "openssh"),
-        check=True,
-    )
+    _write_key(files / "openssh")
     world.git("init", "-q")
     for example in (repo / ".git/hooks").glob("*.sample"):
         example.unlink()
@@ -352,6 +356,15 @@ def _make_raw(world: World) -> None:
     world.git("notes", "add", "-m", "a note", folder="raw")
     (repo / MODEL).write_bytes(safetensors(1.0))
     world.git("stash", "-q", folder="raw")
+
+
+def _write_key(file: Path) -> None:
+    """An OpenSSH key, as ssh-keygen writes it."""
+    key = Ed25519PrivateKey.generate()
+    file.touch(mode=0o600)
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    file.with_suffix(".pub").write_bytes(public + b"\n")
 
 
 def _write_encrypted(files: Path) -> None:

@@ -5,6 +5,7 @@ Mutants of every format that has such a reader here, those of torch with the tes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -85,6 +86,10 @@ def mutants(group: str, name: str, count: int) -> Iterator[bytes]:
             yield container_mutant(group, originals, rng)
 
 
+_OLD_STRING = re.compile(r"valid dtype descriptor: .*[<>|=]a\d")
+"""What numpy says since 2.5 of "a", an old name of "S"."""
+
+
 def hold(group: str, data: bytes, findings: Findings) -> None:
     noted = {problem.field for problem in findings.warnings}
     try:
@@ -92,7 +97,9 @@ def hold(group: str, data: bytes, findings: Findings) -> None:
     except Unread:
         assert noted & RUNS
         return
-    except Refused:
+    except Refused as refusal:
+        if group in ("npy", "npz") and _OLD_STRING.search(str(refusal)):
+            return
         # Its reader in C++ takes a bf16 without dimensions; see `docs/spec/gguf.md`.
         assert group == "gguf"
         assert "n_dimensions" in noted

@@ -80,8 +80,13 @@ class TestAChange:
             (second, "one more of them"), (first, "fewer layers"),
         ]  # fmt: skip
         for commit in one.commits:
-            told = repo.git("log", "-1", "--format=%an %aI", commit.oid).strip()
-            assert f"{commit.author} {commit.date}" == told.decode()
+            author, seconds = (
+                repo.git("log", "-1", "--format=%an%n%at", commit.oid).decode().split("\n")[:2]
+            )
+            assert commit.author == author
+            # Git itself ends a time in UTC with Z, or with +00:00 before 2.46.
+            assert commit.date.endswith("+00:00")
+            assert datetime.fromisoformat(commit.date).timestamp() == int(seconds)
         contents = [file(weights()), file(weights(layers=3))]
         assert [one.sizes.file_before, one.sizes.file_after] == [len(c) for c in contents]
         assert [one.sizes.text_before, one.sizes.text_after] == [len(text_of(c)) for c in contents]
