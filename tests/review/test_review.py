@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,8 @@ class TestAChange:
             (second, "one more of them"), (first, "fewer layers"),
         ]  # fmt: skip
         for commit in one.commits:
-            author, seconds = (
-                repo.git("log", "-1", "--format=%an%n%at", commit.oid).decode().split("\n")[:2]
-            )
+            told = repo.git("log", "-1", "--format=%an%n%at", commit.oid)
+            author, seconds = told.decode().splitlines()
             assert commit.author == author
             # Git itself ends a time in UTC with Z, or with +00:00 before 2.46.
             assert commit.date.endswith("+00:00")
