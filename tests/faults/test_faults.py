@@ -48,7 +48,9 @@ def test_one_thread_does(trials: Trials, name: str) -> None:
 
 def test_a_filter_says_in_a_line_what_it_lacks(trials: Trials) -> None:
     assert trials.run("git add changed.safetensors", "1 MiB") == "refused"
-    assert trials.run("git checkout -q topic", "9 descriptors") in ("left as text", "refused")
+    # How many it needs depends on the versions of git and Python.
+    few = {trials.run("git checkout -q topic", f"{count} descriptors") for count in (8, 9)}
+    assert few & {"left as text", "refused"}
 
 
 @pytest.mark.parametrize("name", ["store use git+origin", "uninstall"])
