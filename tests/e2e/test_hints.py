@@ -395,7 +395,7 @@ class TestStaged:
         done = repo.call("check", "--staged", "--json", ok=(0, 1, 4)).report
         for told in done["findings"]:
             if told["kind"] == kind:
-                yield check.hint(read(told), here=HERE)
+                yield check.hint(read(told), folder=HERE)
 
     def follow(self, repo: Sealed, kind: str) -> None:
         (hint, *_) = self.hints(repo, kind)
