@@ -49,6 +49,8 @@ def bucket(server: str) -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         _configure(server, patch)
+        # Another test of this process may have left one that asks another server.
+        s3fs.S3FileSystem.clear_instance_cache()
         s3fs.S3FileSystem().mkdir("bucket")
     yield "bucket"
     s3fs.S3FileSystem.clear_instance_cache()
