@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
 from tests.kit import CONFIG, LAUNCHER, Repo, changes, safetensors
@@ -67,23 +66,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in {*left}]
-
-
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Report of a test that passed, in a process of many, that it did: not how it began and ended.
-
-    Two of three reports would say that; to pass them on takes longer than many a test.
-    """
-    option = item.config.option
-    if not hasattr(item.config, "workerinput") or option.durations is not None or option.xmlpath:
-        return None
-    where = {"nodeid": item.nodeid, "location": item.location}
-    item.ihook.pytest_runtest_logstart(**where)
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(**where)
-    return True
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
