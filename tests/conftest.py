@@ -34,9 +34,14 @@ _CONFIG = f"""\
 """
 
 
-# A shell has what it starts in the background ignore it, and so would all that tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell has what it starts in the background ignore the one, nohup the other, and so would all
+# that tests start.
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
