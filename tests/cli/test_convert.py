@@ -264,13 +264,15 @@ def test_an_output_that_is_there_is_replaced_only_when_all_is_well(
 
 
 @pytest.mark.parametrize("link", [False, True])
-@pytest.mark.parametrize("ending", [".pt", ".checkpoint", ".npy"])
+@pytest.mark.parametrize(
+    "ending", [pytest.param(".pt", marks=pytest.mark.torch), ".checkpoint", ".npy"]
+)
 def test_the_source_is_not_replaced_by_less_than_it_has(
     ending: str, link: bool, model: str, wtxtgit: Command
 ) -> None:
     made = wtxtgit.folder / f"own{ending}"
     if ending == ".pt":
-        torch = pytest.importorskip("torch")
+        torch = pytest.importorskip("torch", reason="torch is not installed: make torch-deps")
         torch.save({"w": torch.ones(3), "epoch": 7}, made)
     elif ending == ".checkpoint":
         assert wtxtgit("convert", model, made.name, "--inline-data").code == 0
