@@ -32,8 +32,6 @@ from bench.start import GREETING
 PACKAGE = Path(wtxtgit.__file__).parent
 FORMATS = f"{PACKAGE.name}.containers"
 REGISTRY = f"{FORMATS}.registry"
-MOST_ENTERED = {"clean": 30, "audit": 55, "merge": 57, "diff": 51}
-"""Modules that each journey may enter; one more wants a reason in the commit."""
 
 _TRACER = """
 import inspect, json, sys, threading
@@ -264,7 +262,7 @@ def main() -> None:
         for name in names:
             print(f"    {name}")
     for name, journey in found.journeys.items():
-        count = f"{len(journey.entered)} modules entered (at most {MOST_ENTERED[name]})"
+        count = f"{len(journey.entered)} modules entered"
         print(f"{name}: {count}, {journey.loaded} loaded: {journey.rooms}")
         if "-v" in sys.argv:
             print("    " + " ".join(journey.entered))

@@ -7,7 +7,7 @@ from itertools import dropwhile, takewhile
 
 import pytest
 
-from bench.structure import MOST_ENTERED, PACKAGE, Structure, in_circles, structure, with_packages
+from bench.structure import PACKAGE, Structure, in_circles, structure, with_packages
 from tests.docs.pages import lines
 
 pytestmark = pytest.mark.slow
@@ -39,12 +39,6 @@ def test_formats_are_known_by_their_records_alone(counted: Structure) -> None:
 
 def test_a_class_name_means_one_thing(counted: Structure) -> None:
     assert counted.class_names == {}
-
-
-def test_a_reader_of_a_command_can_follow_it(counted: Structure) -> None:
-    entered = {name: len(journey.entered) for name, journey in counted.journeys.items()}
-    assert entered.keys() == MOST_ENTERED.keys()
-    assert {name for name, count in entered.items() if count > MOST_ENTERED[name]} == set()
 
 
 def named_in_steps(journey: str) -> list[str]:
