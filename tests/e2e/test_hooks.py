@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, checkpoint, text
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, checkpoint, text
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
@@ -362,6 +362,17 @@ class TestPush:
         assert "bad-root: the tip does not descend from" in said
         assert f"{MODEL}: ledger-rewritten" in said
 
+    def test_signers_that_a_rewritten_branch_leaves_out(self, chain: Sealed) -> None:
+        """No trust root is given: the branch's old tip says who is trusted."""
+        hooks.install(chain.repository, LAUNCHER)
+        chain.git("init", "-q", "--bare", "../remote.git")
+        chain.git("push", "-q", "../remote.git", "main")
+        chain.git("checkout", "-q", "--orphan", "other")
+        chain.git("rm", "-q", "--cached", SIGNERS, f"{SIGNERS}.wsum", LEDGER)
+        chain.commit("nobody seals", "--no-verify")
+        said = refused(chain, "push", "-q", "--force", "../remote.git", "other:main")
+        assert "bad-root: the tip does not descend from" in said
+
     def test_a_deletion(self, hooked: Sealed, remote: Repo) -> None:
         hooked.git("push", "-q", "origin", "main:side")
         hooked.git("push", "-q", "origin", "--delete", "side")
@@ -426,6 +437,68 @@ class TestPush:
         hooks.uninstall(hooked.repository)
         assert hook.read_text() == script
         assert {p.name for p in hook.parent.iterdir() if p.suffix != ".sample"} == {"pre-push"}
+
+
+class TestPushWhereNobodySeals:
+    @pytest.fixture
+    def pushed(self, repo: Repo, driver: None) -> Repo:
+        """A repository with hooks, whose branch the remote has."""
+        hooks.install(repo.repository, LAUNCHER)
+        repo.git("init", "-q", "--bare", "../remote.git")
+        repo.git("remote", "add", "origin", "../remote.git")
+        repo.track("*.safetensors")
+        for value in (1.0, 2.0):
+            repo.write(NEW, checkpoint(value))
+            repo.add()
+            repo.commit()
+        repo.git("push", "-q", "origin", "HEAD:side")
+        return repo
+
+    @pytest.mark.parametrize("rewrite", ["amend", "rebase", "back"])
+    def test_a_rewritten_branch(self, pushed: Repo, rewrite: str) -> None:
+        if rewrite == "rebase":
+            pushed.git("commit", "-q", "--allow-empty", "-m", "three")
+            pushed.git("rebase", "-q", "--onto", "HEAD~2", "HEAD~1")
+        elif rewrite == "back":
+            pushed.git("reset", "-q", "--hard", "HEAD~1")
+        else:
+            pushed.write(NEW, checkpoint(3.0))
+            pushed.git("commit", "-q", "-a", "--amend", "--no-edit")
+        assert pushed.run("git", "push", "-q", "--force", "origin", "HEAD:side").stderr == b""
+        was = pushed.git("rev-parse", "HEAD@{1}").decode().strip()
+        assert b'"bad-root"' not in pushed.wtxtgit("audit", "--json", "--was", was).stdout
+
+    def test_what_is_wrong_with_the_content(self, pushed: Repo) -> None:
+        pushed.git("commit", "-q", "--amend", "--allow-empty", "-m", "amended")
+        pushed.write(NEW, checkpoint(3.0))
+        pushed.git("-c", "filter.wtxt.clean=", "-c", "filter.wtxt.process=",
+                   "-c", "filter.wtxt.required=false", "add", NEW)  # fmt: skip
+        pushed.git("commit", "-q", "--no-verify", "-m", "raw")
+        said = pushed.run("git", "push", "-q", "--force", "origin", "HEAD:side", ok=(1,)).stderr
+        assert b"raw-binary" in said
+        assert b"bad-root" not in said
+
+    def test_the_first_to_seal_may_rewrite_too(self, pushed: Repo, keys: None) -> None:
+        sealed = Sealed(pushed.path)
+        sealed.add_signer("alice")
+        sealed.seal()
+        sealed.git("commit", "-q", "--amend", "--no-edit")
+        assert sealed.run("git", "push", "-q", "--force", "origin", "HEAD:side").stderr == b""
+
+    @pytest.mark.parametrize("target", ["side", "new"])
+    def test_a_shallow_clone(self, pushed: Repo, target: str) -> None:
+        pushed.git("clone", "-q", "-b", "side", "--depth=1", f"file://{pushed.path}/../remote.git",
+                   "../shallow")  # fmt: skip
+        shallow = Repo(pushed.path.parent / "shallow")
+        hooks.install(shallow.repository, LAUNCHER)
+        shallow.write(NEW, checkpoint(3.0))
+        assert shallow.run("git", "commit", "-q", "-a", "-m", "three").stderr == b""
+        said = shallow.run("git", "push", "-q", "origin", f"HEAD:{target}").stderr.decode()
+        assert "warning: HEAD: shallow: the history is not whole" in said
+        shallow.git("config", "wtxtgit.strict", "true")
+        shallow.git("commit", "-q", "--allow-empty", "-m", "four")
+        said = refused(Sealed(shallow.path), "push", "-q", "origin", f"HEAD:{target}")
+        assert "error: HEAD: shallow" in said
 
 
 @pytest.mark.parametrize("name", hooks.NAMES[:3])

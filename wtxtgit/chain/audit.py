@@ -42,10 +42,11 @@ class AuditRequest:
 
     `tip` and `base` are revisions: commits that `base` or one of `known` reaches are not judged.
     `trust_root` is a revision or a signers file. `was` is the tip that the branch had before a
-    push. With `every` the commits of merged side branches are judged as well. With `all_refs` all
-    branches and tags are tips, besides `tip`. `signers_of` is a commit whose signers also have to
-    accept all records of the tips. With `strict` warnings are errors, and the checkpoints of the
-    tips are checked as by `verify --strict`. `identities` decrypt the encrypted texts of the tips.
+    push: the tip has to descend from it, unless nobody was ever trusted there. With `every` the
+    commits of merged side branches are judged as well. With `all_refs` all branches and tags are
+    tips, besides `tip`. `signers_of` is a commit whose signers also have to accept all records of
+    the tips. With `strict` warnings are errors, and the checkpoints of the tips are checked as by
+    `verify --strict`. `identities` decrypt the encrypted texts of the tips.
     """
 
     tip: str = "HEAD"
@@ -86,9 +87,12 @@ def audit(
             commit_of(repo, name) if name is not None else None
             for name in (request.was, request.signers_of)
         )
-        targets = [*tips, *(oid for oid in (was, signers_tip) if oid is not None)]
         root, reader = request.trust_root, ChainReader(blobs)
         walk = Walk(repo, reader, snapshots)
+        if was is not None and root is None and not walk.has_had_signers(was):
+            # Where nobody seals, a branch may be amended and rebased.
+            was = None
+        targets = [*tips, *(oid for oid in (was, signers_tip) if oid is not None)]
         session = _Audit(repo, request, tips, was, signers_tip, facts, progress, walk)
         revisions = [request.base, request.was, *request.known]
         judged_before = [commit_of(repo, name) for name in revisions if name is not None]

@@ -16,7 +16,7 @@ from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.audit import AuditReport
+from wtxtgit.report.audit import AuditReport, Finding, Severity
 
 MAX_LINES = 64 * 1024 * 1024
 """Most bytes of the input of a pre-push hook."""
@@ -97,9 +97,12 @@ def audit_push(
         )
         facts, cache = Facts(repo, processes(), key_file=key_file), StateCache(repo, key_file)
         report = audit(repo, request, facts, progress=progress, cache=cache)
-        # In a repository where nobody seals, unsealed files need no warning.
+        # In a repository where nobody seals, unsealed files need no warning, and no history has to
+        # be proved.
         if not (report.generations or report.signers):
-            report = replace(report, findings=report.errors)
+            proves = strict or root is not None or _has_any(repo, (tip, *bases), _is_sealed)
+            findings = report.errors if proves else map(_unproved, report.errors)
+            report = replace(report, findings=tuple(findings))
         yield PushedRef(ref, report)
 
 
@@ -150,18 +153,27 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
     """Tell whether anything may be tracked or sealed in the tip, in the bases, or in between."""
-    for oid in (tip, *bases):
-        if any(
-            _is_our_file(entry.path)
-            for entry in history.listing(repo, history.resolve_tree(repo, oid))
-        ):
-            return True
+    if _has_any(repo, (tip, *bases), lambda path: _is_sealed(path) or _is_attributes(path)):
+        return True
     return bool(history.commits(repo, [tip], bases, touching=_SEALED))
 
 
-def _is_our_file(path: bytes) -> bool:
-    return (
-        path.endswith(b".wsum")
-        or path == b".wtxt/signers"
-        or path.rpartition(b"/")[2] == b".gitattributes"
+def _has_any(repo: Repository, commits: Iterable[str], is_wanted: Callable[[bytes], bool]) -> bool:
+    return any(
+        is_wanted(entry.path)
+        for oid in commits
+        for entry in history.listing(repo, history.resolve_tree(repo, oid))
     )
+
+
+def _is_sealed(path: bytes) -> bool:
+    return path.endswith(b".wsum") or path == b".wtxt/signers"
+
+
+def _is_attributes(path: bytes) -> bool:
+    return path.rpartition(b"/")[2] == b".gitattributes"
+
+
+def _unproved(finding: Finding) -> Finding:
+    """Return a finding as a warning if it says that the history is not whole."""
+    return replace(finding, severity=Severity.WARNING) if finding.kind == "shallow" else finding

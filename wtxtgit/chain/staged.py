@@ -45,7 +45,7 @@ from wtxtgit.report.check import (
 )
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.grammar import WSUM_SUFFIX
-from wtxtgit.trust.state import SignersState, TrustFacts, join, start
+from wtxtgit.trust.state import SignersState, Tree, TrustFacts, join, start
 from wtxtgit.trust.step import step
 
 if TYPE_CHECKING:  # what opens age files takes long to load
@@ -95,15 +95,22 @@ def judge_staged(
         except AlteredHistory as error:
             # Even a shallow or altered repository has to accept commits; its audit will fail.
             walk = Walk(repo, reader, snapshots)
-            if staged.parents:
-                trees = map(walk.tree, staged.parents)
+            trees = [walk.tree(oid) for oid in staged.parents]
+            if trees:
                 walk.start = join([start(SignersState(), tree) for tree in trees])
-            notes.append(f"it is not known who is trusted: {error.message}")
+            if trust_root is not None or any(map(_seals, (*trees, reader.tree(staged.snapshot)))):
+                notes.append(f"it is not known who is trusted: {error.message}")
         except BadRoot as error:
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
             )
         return _CheckWork(repo, staged, walk, facts, progress).report(notes)
+
+
+def _seals(tree: Tree) -> bool:
+    """Tell whether anything in a tree is sealed, or names signers."""
+    signers = tree.signers is not None or tree.signers_fault is not None
+    return signers or bool(tree.ledgers or tree.broken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,12 @@ class Walk:
         """Return the files of a commit."""
         return self.snapshots.files(oid)
 
+    def has_had_signers(self, oid: str) -> bool:
+        """Tell whether a commit, or one that it reaches, has a file of signers."""
+        if SIGNERS_PATH in self.snapshot(oid).entries:
+            return True
+        return bool(history.commits(self.repo, [oid], touching=(_SIGNERS_SPEC,)))
+
     def tree(self, oid: str) -> Tree:
         """Return a commit's files in the form that the trust rules take."""
         return self.reader.tree(self.snapshot(oid))

@@ -69,7 +69,8 @@ HINTS = {
         "as their threshold requires",
     ),
     "bad-root": "git log --oneline -- :/.wtxt/signers  # choose a trust root that has signers, and "
-    "that the tip descends from",
+    "that the tip descends from; merge the old tip into a rewritten branch, or push it by another "
+    "name",
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
     "fine, audit without --strict",

@@ -133,11 +133,12 @@ def _seals(
     except (AlteredHistory, BadRoot) as error:
         walk = Walk(repo, reader, snapshots)
         fault = error.message
-        notes.append(f"no signer is trusted: {fault}")
     line = history.commits(repo, [branch.after.oid], branch.known, first_parent=True)
     every = history.commits(repo, [branch.after.oid], branch.known)
     ids = frozenset(commit.oid for commit in every)
     seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
+    if fault is not None and (seals.anybody_seals or request.trust_root is not None):
+        notes.append(f"no signer is trusted: {fault}")
     notes += _notes_on_trust(seals)
     return seals, notes
 

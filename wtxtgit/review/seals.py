@@ -101,7 +101,7 @@ class Seals:
             if changed.after is None:
                 return SealVerdict(state, "deleted, with its ledger"), flags
             message = "no record in any ledger"
-            if self._anybody_seals:
+            if self.anybody_seals:
                 flags.append(Flag(Risk.UNSEALED, message))
             return SealVerdict(state, message), flags
         added = self._added(changed, ledger)
@@ -118,7 +118,7 @@ class Seals:
         return self.walk.snapshot(self.branch.after.oid)
 
     @cached_property
-    def _anybody_seals(self) -> bool:
+    def anybody_seals(self) -> bool:
         """Whether there are signers or ledgers at either end, or a trust root is given."""
         if self.walk.root is not None and not self.walk.is_first_use:
             return True
