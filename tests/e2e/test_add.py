@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -310,6 +311,74 @@ def test_files_and_folders_take_each_others_places(here: Sealed) -> None:
     here.write("a.safetensors", safetensors(3.0))
     here.write("b.safetensors/inner.safetensors", safetensors(4.0))
     assert_as_git_adds(here, "-A")
+
+
+def file_became_folder(repo: Sealed) -> None:
+    (repo.path / "a.safetensors").unlink()
+    for name in ("new.safetensors", "deep/new.safetensors", "new.txt"):
+        repo.write(f"a.safetensors/{name}", safetensors(3.0))
+
+
+def folder_became_file(repo: Sealed) -> None:
+    shutil.rmtree(repo.path / "d")
+    repo.write("d", safetensors(3.0))
+
+
+def file_became_link(repo: Sealed) -> None:
+    (repo.path / "a.safetensors").unlink()
+    (repo.path / "a.safetensors").symlink_to("b.txt")
+
+
+def link_became_file(repo: Sealed) -> None:
+    (repo.path / "l.safetensors").unlink()
+    repo.write("l.safetensors", safetensors(4.0))
+
+
+def folder_became_link(repo: Sealed) -> None:
+    (repo.path / "d").rename(repo.path / "e")
+    (repo.path / "d").symlink_to("e")
+
+
+def file_became_repository(repo: Sealed) -> None:
+    (repo.path / "a.safetensors").unlink()
+    repo.git("clone", "-q", "--no-checkout", ".", "a.safetensors")
+
+
+def intended(repo: Sealed) -> None:
+    for name in ("i.safetensors", "i.txt"):
+        repo.write(name, safetensors(5.0))
+        repo.git("add", "-N", name)
+
+
+def intended_became_folder(repo: Sealed) -> None:
+    intended(repo)
+    (repo.path / "i.safetensors").unlink()
+    repo.write("i.safetensors/new.safetensors", safetensors(6.0))
+
+
+def in_a_sparse_checkout(repo: Sealed) -> None:
+    repo.git("sparse-checkout", "set", "--no-cone", "/*", "!/d/")
+    file_became_folder(repo)
+
+
+SWAPS = [
+    file_became_folder, folder_became_file, file_became_link, link_became_file, folder_became_link,
+    file_became_repository, intended, intended_became_folder, in_a_sparse_checkout,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [("-u",), ("-u", "a.safetensors"), (".", ":!*.txt"), ("-A",)])
+@pytest.mark.parametrize("swap", SWAPS)
+def test_another_kind_of_file_is_added_as_git_does(
+    here: Sealed, swap: Callable[[Sealed], None], arguments: Sequence[str]
+) -> None:
+    for name in ("a.safetensors", "d/x.safetensors", "d/y.txt", "b.txt"):
+        here.write(name, safetensors(1.0))
+    (here.path / "l.safetensors").symlink_to("b.txt")
+    here.add()
+    here.commit()
+    swap(here)
+    assert_as_git_adds(here, *arguments)
 
 
 def test_links_are_links_where_the_work_tree_has_none(here: Sealed) -> None:

@@ -50,8 +50,8 @@ def add(
     repo = discover()
     planned = filter_add.plan(repo, Wanted(paths, update, force))
     if dry_run or verbose:
-        for path in sorted((*planned.filtered, *planned.others)):
-            word = "add" if os.path.lexists(repo.file(path)) else "remove"
+        for path in sorted((*planned.filtered, *planned.others, *planned.removed)):
+            word = "remove" if path in planned.removed else "add"
             print_line(f"{word} '{os.fsdecode(path)}'")
     if dry_run:
         if planned.refused is not None:

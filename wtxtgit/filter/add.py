@@ -56,12 +56,14 @@ _PLAIN = 0o100644
 class Added:
     """What was added, or would be: paths whose texts we make, and those that git adds.
 
-    Those in `detached` have the driver `wtxt-detached`. `refused` is the reason if something that
-    was named is in neither. Git may leave out `doubtful` ones.
+    `removed` are paths without a file. Those in `detached` have the driver `wtxt-detached`.
+    `refused` is the reason if something that was named is in none of these. Git may leave out
+    `doubtful` ones.
     """
 
     filtered: tuple[bytes, ...]
     others: tuple[bytes, ...]
+    removed: tuple[bytes, ...]
     wanted: Wanted
     refused: CheckError | None
     doubtful: tuple[bytes, ...]
@@ -78,7 +80,7 @@ def plan(repo: Repository, selection: Wanted) -> Added:
     in_background(partial(import_module, "wtxtgit.filter.clean"))
     # Here too, because `add` may have nothing to do and then does not write the index.
     sweep(repo)
-    tracked, untracked, refused, doubtful = index.candidates(repo, selection)
+    tracked, untracked, removed, refused, doubtful = index.candidates(repo, selection)
     # In a sparse checkout git decides whether a new file may be added.
     is_sparse = repo.config.is_true("core.sparseCheckout")
     candidates = tracked if is_sparse else [*tracked, *untracked]
@@ -96,7 +98,7 @@ def plan(repo: Repository, selection: Wanted) -> Added:
             hint="wtxtgit install",
         )
     detached = frozenset(path for path in filtered if drivers[path] == DETACHED_DRIVER)
-    return Added(filtered, others, selection, refused, tuple(doubtful), detached)
+    return Added(filtered, others, tuple(removed), selection, refused, tuple(doubtful), detached)
 
 
 def add(
@@ -133,6 +135,9 @@ def add(
             work.learn()
     # Git's part first, so that folders are gone where files will be, and the reverse.
     options = ("--force",) if planned.wanted.with_ignored else ()
+    # By name alone: given to `git add`, the path of a file that became a folder stands for all
+    # files in it, and one beyond a link is refused.
+    staging.stage(repo, (), planned.removed)
     by_git = staging.add_some(repo, planned.others, *options)
     staging.add_some(repo, planned.doubtful, *options)
     if planned.filtered:

@@ -186,14 +186,15 @@ class Wanted:
 class Candidates(NamedTuple):
     """Files that `git add` may have to add; paths are relative to the top level.
 
-    `tracked` are those that may have changed, deleted ones included; `new` are untracked. `refused`
-    is the reason if git leaves out some of the named files and adds the rest; None if it adds all.
-    `doubtful` are tracked files that git may silently leave out: those outside of a sparse
-    checkout.
+    `tracked` are those that may have changed, `new` are untracked, and in place of the `removed`
+    ones there is no file: nothing, a folder, or something beyond a link. `refused` is the reason if
+    git leaves out some of the named files and adds the rest; None if it adds all. `doubtful` are
+    tracked files that git may silently leave out: those outside of a sparse checkout.
     """
 
     tracked: list[bytes]
     new: list[bytes]
+    removed: list[bytes]
     refused: CheckError | None
     doubtful: list[bytes]
 
@@ -212,7 +213,7 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
         *UNFILTERED,
         "diff-files",
         "-z",
-        "--name-only",
+        "--name-status",
         "--no-renames",
         "--no-relative",
         "--ignore-submodules=none",
@@ -220,18 +221,25 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
         *pathspecs,
         cwd=here,
     )
-    tracked = list(dict.fromkeys(run.records(changed)))
+    fields = run.records(changed)
+    kinds = dict(zip(fields[1::2], fields[::2], strict=True))
     doubtful: list[bytes] = []
     if dry_run is not None and repo.config.is_true("core.sparseCheckout"):
         # A file may exist outside of the sparse checkout, and its entry does not show that.
         printed = {*dry_run.stdout.split(b"\n")}
-        doubtful = [path for path in tracked if b"add '%b'" % path not in printed]
-        tracked = [path for path in tracked if b"add '%b'" % path in printed]
+        said = {
+            path: b"%b '%b'" % (b"remove" if kind == b"D" else b"add", path)
+            for path, kind in kinds.items()
+        }
+        doubtful = [path for path in kinds if said[path] not in printed]
+        kinds = {path: kind for path, kind in kinds.items() if said[path] in printed}
+    tracked = [path for path, kind in kinds.items() if kind != b"D"]
+    removed = [path for path, kind in kinds.items() if kind == b"D"]
     if not others:
-        return Candidates(tracked, [], refused, doubtful)
+        return Candidates(tracked, [], removed, refused, doubtful)
     # gitignore(5) decides which files are new, unless -f asks for ignored ones too.
     untracked = run.git("ls-files", "-z", *others, "--full-name", "--", *pathspecs, cwd=here)
-    return Candidates(tracked, run.records(untracked), refused, doubtful)
+    return Candidates(tracked, run.records(untracked), removed, refused, doubtful)
 
 
 def _dry_run(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Result | None:
