@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import wtxtgit
 from tests.containers.zip_files import npy
 from tests.data import fixture
 from tests.e2e.conftest import assert_clean_when_touched
@@ -19,7 +20,8 @@ from tests.kit.refusals import REFUSED, is_possible
 from tests.kit.templates import Templates, copyable
 from tests.scale.many import MANY
 from wtxtgit.git.cut_off import PENDING
-from wtxtgit.text.grammar import is_text
+from wtxtgit.remotes.lfs_pointer import parse_pointer
+from wtxtgit.text.grammar import is_detached, is_text
 
 IMPORT = ("migrate", "import", "--include", "*.safetensors", "--everything")
 NAME = "m.safetensors"
@@ -504,6 +506,76 @@ def test_a_history_leaves_git_lfs_and_returns(repo: Repo, driver: None, commits:
     assert ref(repo, "main~2") == before["refs/heads/main"]
     assert repo.git("lfs", "ls-files", "--name-only").decode().split() == names
     assert set(repo.git("diff", "--name-only", "main~2").decode().split()) == sealed
+    assert repo.status() == b""
+
+
+def kept_as_texts(repo: Repo) -> None:
+    """Two commits of texts: whole, detached, native, and one that nobody can read."""
+    repo.git("lfs", "install", "--local")
+    repo.wtxtgit("track", "*.safetensors")
+    repo.wtxtgit("track", "--detached", "*.npz")
+    for value in (1.0, 2.0):
+        repo.write(NAME, safetensors(value))
+        repo.write("large.npz", safetensors(value, *LARGE))
+        wtxtgit.dump({"w": np.full(3, value, "f4")}, repo.path / "native.safetensors")
+        damaged = text_of(safetensors(value)).replace(b"crc32c=", b"crc32c=f", 1)
+        repo.write("damaged.safetensors", damaged)
+        repo.add()
+        repo.commit(f"{value}")
+    repo.git("branch", "-M", "main")
+
+
+@needs_lfs
+@pytest.mark.parametrize("patterns", ["*.safetensors,*.npz", "*.safetensors"])
+def test_texts_that_git_lfs_took_over_come_back(repo: Repo, driver: None, patterns: str) -> None:
+    kept_as_texts(repo)
+    before = [repo.git("ls-tree", "-r", name) for name in ("main", "main~1")]
+    files = {file: file.read_bytes() for file in repo.path.iterdir() if file.is_file()}
+    repo.git("lfs", "migrate", "import", "--yes", "--everything", f"--include={patterns}")
+    assert parse_pointer(memoryview(repo.blob(NAME))) is not None
+    # Among those of git-lfs that were always its own.
+    repo.write("later.safetensors", safetensors(3.0))
+    repo.add("later.safetensors")
+    repo.commit("by git-lfs")
+    assert parse_pointer(memoryview(repo.blob("later.safetensors"))) is not None
+    repo.wtxtgit("migrate", "import", "--from-lfs", "--everything")
+    assert repo.status() == b""
+    repo.git("reset", "-q", "--hard")
+    for name, tree in (("main~1", before[0]), ("main~2", before[1])):
+        assert without_attributes(repo.git("ls-tree", "-r", name)) == without_attributes(tree)
+    for file, content in files.items():
+        assert file.name == ".gitattributes" or file.read_bytes() == content
+    assert is_text(repo.blob("later.safetensors"))
+    assert (repo.path / "later.safetensors").read_bytes() == safetensors(3.0)
+
+
+def without_attributes(tree: bytes) -> list[bytes]:
+    return [line for line in tree.splitlines() if not line.endswith(b".gitattributes")]
+
+
+@needs_lfs
+@pytest.mark.parametrize("form", ["wtxt", "wtxt-detached"])
+def test_texts_of_git_lfs_get_the_form_that_their_line_says(
+    repo: Repo, driver: None, form: str
+) -> None:
+    """A text in another form than its driver's would show as changed."""
+    kept_as_texts(repo)
+    # Not the pattern of `track`, whose line would say it.
+    repo.git("lfs", "migrate", "import", "--yes", "--everything", "--include=large*,m*")
+    options = ["--detached"] if form == "wtxt-detached" else []
+    repo.wtxtgit("migrate", "import", "--from-lfs", "--everything", *options)
+    assert repo.status() == b""
+    assert is_detached(repo.blob("large.npz")) is (form == "wtxt-detached")
+    assert (repo.path / "large.npz").read_bytes() == safetensors(2.0, *LARGE)
+
+
+@needs_lfs
+def test_fetch_writes_the_file_of_an_object_that_is_a_text(repo: Repo, driver: None) -> None:
+    kept_as_texts(repo)
+    pointer, _ = kept_by_lfs(repo.path / ".git/lfs", repo.blob(NAME))
+    repo.write(NAME, pointer)
+    repo.wtxtgit("fetch", NAME)
+    assert (repo.path / NAME).read_bytes() == safetensors(2.0)
     assert repo.status() == b""
 
 

@@ -8,7 +8,7 @@ tree, which `git lfs pull` leaves alone where the filter is ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from functools import partial
 from wtxtgit.errors import UsageError
 from wtxtgit.filter.clean import clean, clean_keeping
 from wtxtgit.filter.payload import keeping
+from wtxtgit.filter.smudge import smudge
 from wtxtgit.filter.status import filtered
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
@@ -29,11 +30,12 @@ from wtxtgit.git.work_tree import Moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, pieces, write_all
+from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes.lfs_objects import LfsObjects
 from wtxtgit.remotes.lfs_pointer import MOST_POINTER, LfsObject, parse_pointer, pointed_of
 from wtxtgit.remotes.payload.detached_texts import blobs_of_commits, blobs_of_tree
+from wtxtgit.remotes.payload.on_demand import FetchedPayload
 from wtxtgit.report.store import ImportedObject, LackingObject, StoreImported
 from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_detached
@@ -162,7 +164,7 @@ def write_pointed(
                     repo.worktree,
                     entry.path,
                     is_executable=entry.mode == work_tree.EXECUTABLE,
-                    write=partial(write_all, content=pieces(content)),
+                    write=partial(write_all, content=_file_pieces(repo, content)),
                     replaces=last_change,
                 )
             except OSError as error:
@@ -173,6 +175,11 @@ def write_pointed(
             progress(to.nbytes)
         finish_file(progress)
     return PointedFiles(tuple(written), tuple(lacking), why, tuple(failed))
+
+
+def _file_pieces(repo: Repository, content: ByteView) -> Iterable[Buffer]:
+    """Return the file of an object: the object itself, or what it restores to if it is a text."""
+    return smudge(content, payload=lambda: FetchedPayload.of(repo)).pieces()
 
 
 def _pointer_files(

@@ -32,7 +32,7 @@ from wtxtgit.rewrite.migrations import LFS
 from wtxtgit.rewrite.walk import FileVersion
 from wtxtgit.store.place import store_of
 from wtxtgit.store.repack import join_small
-from wtxtgit.text.grammar import is_detached, is_text
+from wtxtgit.text.grammar import MOST_ATTACHED, is_detached, is_text
 
 _MOST_SMALL_PACKS = 100
 """After this many detached versions their packs are joined to one."""
@@ -129,9 +129,13 @@ class ToTexts:
         self._small_packs = 0
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
-        if (lfs_object := parse_pointer(content)) is not None:
-            content = self._object(lfs_object, path)
+        lfs_object = parse_pointer(content)
         detached = version.form == DETACHED_DRIVER
+        if lfs_object is not None:
+            content = self._file(self._object(lfs_object, path), detached=detached)
+        # What has no text, or is one already, is stored itself, never as a pointer.
+        if is_text(content):
+            return content
         if detached:
             if self._packs is None:
                 self._packs = frozenset(store_of(self._repo).own.names)
@@ -140,7 +144,7 @@ class ToTexts:
         else:
             cleaned = clean(content, threads=self._threads)
         if cleaned.writer is None:
-            return None
+            return None if lfs_object is None else content
         text = spooled(cleaned.pieces())
         self._prove(content, text, path, version)
         if is_detached(text):
@@ -150,6 +154,20 @@ class ToTexts:
             if self._small_packs == _MOST_SMALL_PACKS:
                 self.finish()
         return text
+
+    def _file(self, content: ByteView, *, detached: bool) -> ByteView:
+        """Return the file of an object of git-lfs that is a text, unless the text can stay.
+
+        `git lfs migrate import` makes objects of texts. One in the form of its driver stays as it
+        is, and so does one whose file can't be had.
+        """
+        is_other = is_detached(content) != detached and (
+            not detached or len(content) > MOST_ATTACHED
+        )
+        if not (is_text(content) and is_other):
+            return content
+        restored = smudge(content, threads=self._threads, payload=lambda: self._payload)
+        return spooled(restored.pieces())
 
     def _object(self, lfs_object: LfsObject, path: bytes) -> ByteView:
         content, fault = self._objects.checked(lfs_object)

@@ -17,7 +17,7 @@ inserts later stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from wtxtgit.git import attributes
@@ -30,6 +30,7 @@ from wtxtgit.setup.track import (
     companions,
     is_about,
     is_companion,
+    is_detached,
     is_filter_line,
 )
 
@@ -84,11 +85,7 @@ def imported(content: bytes | None, lines: ImportLines, *, at_top: bool) -> byte
     """
     if content is not None and content.startswith(_BOM):
         return _BOM + (imported(content[len(_BOM) :], lines, at_top=at_top) or b"")
-    new_content = attributes.content(
-        new_line
-        for line in attributes.parse(content or b"")
-        for new_line in (_replace(line, lines) if lines.is_replaced(line) else (line,))
-    )
+    new_content = attributes.content(_replaced(content or b"", lines))
     if at_top and (missing := _missing_patterns(new_content, lines)):
         new_content = _append_lines(new_content, missing, lines, is_new=content is None)
     return new_content if new_content or content is not None else None
@@ -150,15 +147,26 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
     return None if not new_content and (was_new or is_plain) else new_content
 
 
-def _replace(line: Line, lines: ImportLines) -> list[Line]:
-    pattern = line.pattern or b""
-    names = (*lines.attributes, *_others(line))
+def _replaced(content: bytes, lines: ImportLines) -> Iterator[Line]:
+    """Yield the lines of a file, with ours in the place of those of git-lfs."""
+    # `git lfs migrate import` adds its line for a pattern after ours, which names the form.
+    filters: dict[bytes | None, bytes] = {}
+    for line in attributes.parse(content):
+        if lines.is_replaced(line):
+            former = None if lines.detached else filters.get(line.pattern)
+            yield from _replace(line, lines, former or lines.attributes[0])
+            continue
+        if is_filter_line(line):
+            filters[line.pattern] = DETACHED if is_detached(line) else FILTER
+        yield line
+
+
+def _replace(line: Line, lines: ImportLines, own: bytes) -> Iterator[Line]:
     ending = _ending(line)
     body = line.raw[: len(line.raw) - len(ending)]
-    return [
-        Line(_FORMER + body + (ending or b"\n")),
-        attributes.format_line(pattern, names, ending),
-    ]
+    yield Line(_FORMER + body + (ending or b"\n"))
+    names = (own, *lines.attributes[1:], *_others(line))
+    yield attributes.format_line(line.pattern or b"", names, ending)
 
 
 def _append_lines(
