@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.cli.command import Command
 from tests.containers.samples import safetensors, tensor_item
 from tests.data import GOLDEN, fixture
+from wtxtgit.containers import zip_read
 
 FIRST, SECOND = np.arange(100, dtype="<f4"), np.arange(50, dtype="<f4")
 HEADER = {
@@ -25,6 +27,10 @@ TORCH = "torch/state_dict.pt"
 
 def put(wtxtgit: Command, name: str, content: bytes) -> None:
     wtxtgit.folder.joinpath(name).write_bytes(content)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
 
 
 def told(wtxtgit: Command, *arguments: str) -> dict[str, Any]:
@@ -170,3 +176,33 @@ def test_an_index_of_tars_keeps_its_rows(wtxtgit: Command) -> None:
     assert len(report["missing"]) == 1
     assert wtxtgit("verify", "left.taridx").code == 0
     assert whole.startswith(wtxtgit.folder.joinpath("left.taridx").read_bytes()[64:][:32], 64)
+
+
+def test_a_storage_with_a_wrong_byte_is_lost_by_its_crc32(wtxtgit: Command) -> None:
+    data = (GOLDEN / TORCH).read_bytes()
+    members = zip_read.read(memoryview(data)).members
+    storages = [one for one in members if "/data/" in one.name and one.size]
+    assert storages
+    for one in storages:
+        put(wtxtgit, "bad.pt", flipped(data, one.start))
+        report = told(wtxtgit, "bad.pt")
+        lost = [tensor for tensor in report["tensors"] if tensor["state"] == "lost"]
+        assert lost
+        name = one.name.partition("/")[2]
+        assert {tensor["why"] for tensor in lost} == {f"member {name}: its CRC-32 does not match"}
+
+
+def test_a_deflated_array_that_is_lost_has_its_dtype_and_shape(wtxtgit: Command) -> None:
+    file = BytesIO()
+    values = np.random.default_rng(0).standard_normal((100, 30))
+    np.savez_compressed(file, a=values, b=np.arange(9))
+    data = flipped(file.getvalue(), 9000)
+    put(wtxtgit, "bad.npz", data)
+    assert wtxtgit("recover", "bad.npz").out.decode().splitlines()[:2] == [
+        "lost  dtype  shape     bytes  why",
+        "a     f64    100 x 30         its CRC-32 does not match",
+    ]
+    # Where even the header is damaged, nothing is told of the shape.
+    start = zip_read.read(memoryview(data)).members[0].start
+    put(wtxtgit, "bad.npz", flipped(data, start + 1))
+    assert wtxtgit("recover", "bad.npz").out.decode().splitlines()[1].split()[:2] == ["a", "its"]

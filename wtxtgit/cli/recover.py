@@ -243,7 +243,8 @@ def _print_salvage(report: ContainerRecovery) -> None:
             [
                 tensor.name,
                 tensor.dtype,
-                extents(tensor.shape),
+                # Without a dtype nothing is known of the shape either.
+                extents(tensor.shape) if tensor.dtype else "",
                 ", ".join(f"{start}-{end}" for start, end in tensor.lost),
                 tensor.why or "",
             ]

@@ -50,6 +50,7 @@ _PASSES = 8
 _LEAST = 1 << 20
 # What searching for a descriptor at one place costs, in bytes.
 _LOOK = 256
+_STEP = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +215,14 @@ class _MemberSearch:
                 return LeftMember(of_entry, doubt=None if entry.name == name else ONCE)
         if flags & WITH_DESCRIPTOR and not length:
             ended = self._described(of_header)
-            if ended is None and entry is None:
+            # The header has neither sizes nor a CRC-32: alone it would prove an empty payload.
+            if ended is None and entry is not None:
+                return LeftMember(of_entry, lost=self._why(of_entry))
+            if ended is None:
                 # Its length is not known.
                 is_last = bisect_left(self.marks, start) == len(self.marks)
                 return LeftMember(of_header, lost=CUT_OFF if is_last else WRONG)
-            of_header = of_header if ended is None else ended
+            of_header = ended
         if self._holds(of_header):
             is_same = entry is not None and entry.name == name
             return LeftMember(of_header, doubt=None if is_same else ONCE)
@@ -351,6 +355,20 @@ class _MemberSearch:
                 crc32, length, size = layout.unpack(raw)[len(magic) :]
                 if length == size == end - start:
                     yield end, crc32
+
+
+def first_bytes(data: ByteView, member: ZipMember, most: int) -> ByteView:
+    """Return at most `most` bytes of a damaged deflated member, up to the damage."""
+    decoder, found, pos = zlib.decompressobj(-zlib.MAX_WBITS), bytearray(), member.start
+    while pos < len(data) and len(found) < most and not decoder.eof:
+        # Small steps: what a step inflates before it fails is not returned.
+        piece = mapped(data[pos : pos + _STEP])
+        pos += len(piece)
+        try:
+            found += decoder.decompress(decoder.unconsumed_tail + bytes(piece), most - len(found))
+        except zlib.error:
+            break
+    return memoryview(bytes(found))
 
 
 def _of_entry(entry: ZipEntry, start: int) -> ZipMember:

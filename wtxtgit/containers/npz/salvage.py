@@ -6,12 +6,14 @@ in the directory. Spec: `docs/spec/npz.md`, "Salvage".
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wtxtgit.containers import npy_header, zip_salvage
 from wtxtgit.containers import salvage as shared
 from wtxtgit.containers.npz.read import Npz, array_name, describe
 from wtxtgit.containers.signatures import NPY_SUFFIX
-from wtxtgit.containers.zip_read import STORED, ZipMember
-from wtxtgit.containers.zip_salvage import CUT_OFF, LeftMember
+from wtxtgit.containers.zip_read import DEFLATED, STORED, ZipMember
+from wtxtgit.containers.zip_salvage import CUT_OFF, LeftMember, first_bytes
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, TensorState
@@ -19,6 +21,8 @@ from wtxtgit.model.tensor import ReadOptions, Tensor
 
 # The largest end of an array: beyond the end of any file.
 _REACH = 2**63
+# Headers of arrays are mostly 128 bytes long, and rarely longer than this.
+_HEAD = 4096
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
@@ -48,13 +52,18 @@ def _whole(tensor: Tensor, left_member: LeftMember) -> SalvagedTensor:
 def _lost(data: ByteView, member: ZipMember, why: str) -> SalvagedTensor:
     """Return an array of a damaged member, with what its header says if that can be read."""
     tensor = Tensor(array_name(member), "", (), memoryview(b""), None)
-    if member.method != STORED or member.encrypted:
+    if member.method not in (STORED, DEFLATED) or member.encrypted:
         return shared.lost(tensor, why)
+    start = member.start
+    if member.method == DEFLATED:
+        data, start = first_bytes(data, member, _HEAD), 0
     try:
-        header = npy_header.read(data, member.start, len(data))
+        header = npy_header.read(data, start, len(data))
         stored = header.stored(array_name(member), _REACH)
     except FormatError:
         return shared.lost(tensor, why)
+    if member.method == DEFLATED:
+        return shared.lost(replace(stored.listed(memoryview(b"")), offset=None), why)
     if why != CUT_OFF:
         return shared.lost(stored.listed(data), why)
     if stored.end <= len(data) and not header.has_objects:
