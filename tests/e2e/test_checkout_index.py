@@ -14,7 +14,7 @@ from tests.e2e.sealed import Sealed
 from tests.e2e.test_checkout import aged
 from tests.git.histories import new_repo
 from tests.kit import Repo, safetensors
-from wtxtgit.git import index_file
+from wtxtgit.git import held, index_file
 
 pytestmark = pytest.mark.slow
 MODEL = "model.safetensors"
@@ -160,7 +160,7 @@ def test_a_lock_of_ours_that_a_kill_left_is_removed(
     texts.call("key", "new", "--name", "a", "--no-passphrase")
     texts.write("other.safetensors", WHOLE)
     lock = texts.path / ".git/index.lock"
-    lock.write_bytes(index_file._OURS)
+    lock.write_bytes(held._OURS)
     more = ("--staged", "--key", "a", MODEL) if command == ("seal",) else ()
     texts.path.joinpath(MODEL).unlink()
     texts.call(*command, *more)

@@ -11,7 +11,7 @@ import pytest
 from tests.git.histories import new_repo
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import index_file
+from wtxtgit.git import held
 from wtxtgit.git.index_file import StagedFile, refresh_stats, stage_files
 
 NAMES = [
@@ -144,7 +144,7 @@ def test_the_lock_of_one_that_was_killed_goes_where_nothing_is_to_be_refreshed(
 ) -> None:
     stage_files(repo.repository, [written(repo, b"a")])
     lock = repo.path / ".git/index.lock"
-    lock.write_bytes(index_file._OURS)
+    lock.write_bytes(held._OURS)
     monkeypatch.setenv("GIT_OPTIONAL_LOCKS", "0")
     assert refresh_stats(repo.repository, [])
     assert lock.exists()

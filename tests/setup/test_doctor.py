@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from tests.data import fixture
 from tests.docs.pages import ROOT
 from tests.kit import ATTRIBUTES, Repo, safetensors
-from wtxtgit.git import index_file
+from wtxtgit.git import held
 from wtxtgit.git.repository import Config
 from wtxtgit.io.temporary import aside_folder
 from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
@@ -299,11 +299,14 @@ def test_what_was_killed_is_named_and_removed(tracked: Repo) -> None:
         tracked.write(".wtxtgit-abcdef0123456789", b"ignored"),
         aside / ".wtxtgit-0123456789abcdee",
         tracked.path / ".git/index.lock",
+        tracked.path / ".git/objects/pack/pack-1.keep",
     ]
     tracked.write(".gitignore", ".wtxtgit-a*\n")
     left[2].mkdir()
     (left[2] / "index").write_bytes(b"x")
-    left[3].write_bytes(index_file._OURS)
+    left[3].write_bytes(held._OURS)
+    left[4].write_bytes(held._OURS)
+    of_user = tracked.write(".git/objects/pack/pack-2.keep", b"")
     kept = tracked.write(".wtxtgit-settings/file", b"x")
     tracked.write(".wtxtgit-0000000000000000", b"tracked")
     found = checks(tracked)["leftovers"]
@@ -317,11 +320,31 @@ def test_what_was_killed_is_named_and_removed(tracked: Repo) -> None:
         *names,
         ".git/wtxtgit/tmp/.wtxtgit-0123456789abcdee",
         ".git/index.lock",
+        ".git/objects/pack/pack-1.keep",
     }
     ops.repair(tracked.repository)
     assert checks(tracked)["leftovers"].level is Level.OK
     assert not any(path.exists() for path in left)
     assert kept.exists()
+    assert of_user.exists()
+
+
+def test_blobs_that_are_missing_are_written_again(tracked: Repo) -> None:
+    tracked.write("model.safetensors", MODEL)
+    tracked.write("plain.txt", "plain")
+    tracked.add()
+    commands = {"model.safetensors": "wtxtgit add", "plain.txt": "git hash-object -w"}
+    for name, command in commands.items():
+        oid = tracked.git("rev-parse", f":{name}").decode().strip()
+        (tracked.path / ".git/objects" / oid[:2] / oid[2:]).unlink()
+        found = checks(tracked)["blobs"]
+        assert found.level is Level.ERROR
+        assert found.paths == (name.encode(),)
+        assert found.fix == f"{command} -- {name} writes them again"
+        run = tracked.wtxtgit if command.startswith("wtxtgit") else tracked.git
+        run(*command.split()[1:], "--", name)
+        assert checks(tracked)["blobs"].level is Level.OK
+        assert tracked.git("cat-file", "-e", oid) == b""
 
 
 def test_what_is_tracked_or_being_written_is_no_leftover(tracked: Repo) -> None:

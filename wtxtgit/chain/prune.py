@@ -30,7 +30,7 @@ from wtxtgit.filter.content import opaque_hash
 from wtxtgit.git import history, index, run, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.fast_stream import Change, StreamedCommit, scratch
+from wtxtgit.git.fast_stream import Change, ScratchRepository, StreamedCommit, scratch
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
@@ -116,20 +116,22 @@ def prune(
     ledger = _seal(repo, ref.commit, content, options.ts, keys())
     if follows:
         _refuse_in_the_way(repo, ref.commit)
-    new, blobs = _write_commits(repo, kept, {PRUNED: content, PRUNED_LEDGER: ledger})
-    ids = {commit.oid: oid for commit, oid in zip(kept, new, strict=True)}
-    proof = prove_audited(repo, ref.commit, new[-1], facts, progress)
-    if isinstance(proof, AuditReport):
-        return proof
-    moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, tags, ids)]
-    with turn(repo):
-        if follows:
-            work_tree.check(repo, [ref.name])
-        backup = next_backup(repo)
-        if follows:
-            # Before the branch moves: an interruption then leaves no more than two staged files.
-            _stage(repo, blobs)
-        move_refs(repo, moves, backup, _REASON)
+    with scratch(repo) as streams:
+        files = {PRUNED: content, PRUNED_LEDGER: ledger}
+        new, blobs = _write_commits(repo, streams, kept, files)
+        ids = {commit.oid: oid for commit, oid in zip(kept, new, strict=True)}
+        proof = prove_audited(repo, ref.commit, new[-1], facts, progress)
+        if isinstance(proof, AuditReport):
+            return proof
+        moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, tags, ids)]
+        with turn(repo):
+            if follows:
+                work_tree.check(repo, [ref.name])
+            backup = next_backup(repo)
+            if follows:
+                # Before the branch moves: an interruption then leaves just two staged files.
+                _stage(repo, blobs)
+            move_refs(repo, moves, backup, _REASON)
     commits = tuple(replace(one, new=ids.get(one.oid)) for one in report.commits)
     others = _others(repo, whole_line, new[0], [name for name, *_ in moves])
     return replace(report, commits=commits, others=others, root=new[0], backup=backup)
@@ -389,14 +391,13 @@ def _refuse_in_the_way(repo: Repository, tip: str) -> None:
 
 
 def _write_commits(
-    repo: Repository, kept: list[Commit], files: dict[bytes, bytes]
+    repo: Repository, streams: ScratchRepository, kept: list[Commit], files: dict[bytes, bytes]
 ) -> tuple[list[str], dict[bytes, str]]:
     """Write the commits of the shorter history; `files` are added to all of them.
 
     Returns the ids of the commits, oldest first, and those of the files by path.
     """
     with (
-        scratch(repo) as streams,
         CommitReader(repo) as commits,
         TreeReader(repo) as trees,
         streams.importing() as writer,

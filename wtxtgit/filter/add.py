@@ -8,7 +8,8 @@ sees as unchanged. Files that do not go through our filter are left to `git add`
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
@@ -22,7 +23,7 @@ from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
 from wtxtgit.git.index_file import StagedFile, stage_files, sweep
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
-from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.store.reader import ObjectStore, missing, without_blob
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import EXECUTABLE, file_size, moment_of
@@ -83,7 +84,9 @@ def plan(repo: Repository, selection: Wanted) -> Added:
     tracked, untracked, removed, refused, doubtful = index.candidates(repo, selection)
     # In a sparse checkout git decides whether a new file may be added.
     is_sparse = repo.config.is_true("core.sparseCheckout")
-    candidates = tracked if is_sparse else [*tracked, *untracked]
+    # Git does not look whether an unchanged file's blob is there.
+    unchanged = without_blob(repo, selection.pathspecs, {*tracked, *doubtful})
+    candidates = [*tracked, *unchanged] if is_sparse else [*tracked, *unchanged, *untracked]
     links = _links(repo)
     drivers = drivers_alone(repo, candidates)
     filtered = tuple(
@@ -116,52 +119,65 @@ def add(
     the index is then unchanged. `key_file` as for ContentCache. Raises CheckError at the end if git
     leaves something out.
     """
-    if planned.filtered:
-        if planned.detached:
-            in_background(partial(import_module, "wtxtgit.store.writer"))
-        modes = _modes(repo, planned.filtered)
-        with (
-            ContentCache(repo, key_file) as known,
-            ObjectStore(repo) as store,
-            PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
-        ):
-            work = _AddWork(repo, store, pack, known, warn, threads, progress, planned.detached)
-            staged = []
-            for path in planned.filtered:
-                staged.append(work.file(path, modes.get(path)))
-                finish_file(progress)
-            # The index will refer to these blobs, so they have to be in the repository before.
-            pack.finish()
-            work.learn()
-    # Git's part first, so that folders are gone where files will be, and the reverse.
-    options = ("--force",) if planned.wanted.with_ignored else ()
-    # By name alone: given to `git add`, the path of a file that became a folder stands for all
-    # files in it, and one beyond a link is refused.
-    staging.stage(repo, (), planned.removed)
-    by_git = staging.add_some(repo, planned.others, *options)
-    staging.add_some(repo, planned.doubtful, *options)
-    if planned.filtered:
+    work = _AddWork(repo, key_file, warn, threads, progress, planned.detached)
+    with work.written(planned.filtered) as staged:
+        # Git's part first, so that folders are gone where files will be, and the reverse.
+        options = ("--force",) if planned.wanted.with_ignored else ()
+        # By name alone: given to `git add`, the path of a file that became a folder stands for all
+        # files in it, and one beyond a link is refused.
+        staging.stage(repo, (), planned.removed)
+        by_git = staging.add_some(repo, planned.others, *options)
+        staging.add_some(repo, planned.doubtful, *options)
         stage_files(repo, staged)
+    # What was there, unreached, and not written again may have gone before the index named it.
+    while gone := missing(repo, {file.oid for file in staged}):
+        with work.written([file.path for file in staged if file.oid in gone]) as staged:
+            stage_files(repo, staged)
     refused = planned.refused or index.refusal(by_git)
     if refused is not None:
         raise refused
 
 
-@dataclass(frozen=True)
+@dataclass
 class _AddWork:
     """An add in progress."""
 
     repo: Repository
-    store: ObjectStore
-    pack: PackWriter
-    known: ContentCache
+    key_file: Path | None
     warn: Warn
     threads: int | None
     progress: Progress | None
     detached: frozenset[bytes]
+    store: ObjectStore = field(init=False)
+    pack: PackWriter = field(init=False)
+    known: ContentCache = field(init=False)
     contents: list[tuple[bytes, int, str, bool, bool]] = field(default_factory=list)
     """BLAKE3 and size of each file that was read, its blob, whether it is no text, and detached."""
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
+
+    @contextmanager
+    def written(self, paths: Sequence[bytes]) -> Iterator[list[StagedFile]]:
+        """Write the blobs of files; until the end of the block git keeps them."""
+        if not paths:
+            yield []
+            return
+        if not self.detached.isdisjoint(paths):
+            in_background(partial(import_module, "wtxtgit.store.writer"))
+        modes = _modes(self.repo, paths)
+        threads = self.threads or default_threads()
+        with (
+            ContentCache(self.repo, self.key_file) as self.known,
+            ObjectStore(self.repo) as self.store,
+            PackWriter(self.store, len(paths), threads) as self.pack,
+        ):
+            staged = []
+            for path in paths:
+                staged.append(self._file(path, modes.get(path)))
+                finish_file(self.progress)
+            # The index will refer to these blobs, so they have to be in the repository before.
+            self.pack.finish()
+            self._learn()
+            yield staged
 
     def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
         # Imported here: files that are not detached need no store.
@@ -176,7 +192,7 @@ class _AddWork:
 
         return StagedTexts(self.repo)
 
-    def file(self, path: bytes, mode: int | None) -> StagedFile:
+    def _file(self, path: bytes, mode: int | None) -> StagedFile:
         """Write a file's blob, unless it exists; if `mode` is None it is taken from the file."""
         name = self.repo.file(path)
         with failures(name, missing=EnvironmentFailure):
@@ -245,7 +261,7 @@ class _AddWork:
     def _digest(self, descriptor: int) -> bytes:
         return file_digest(descriptor, threads=self.threads)[0]
 
-    def learn(self) -> None:
+    def _learn(self) -> None:
         """Cache which blobs were written; only call this once the pack is in the repository."""
         for digest, size, oid, is_binary, is_detached in self.contents:
             self.known.put_blob(

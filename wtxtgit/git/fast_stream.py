@@ -23,7 +23,7 @@ from wtxtgit.git import run
 from wtxtgit.git.attributes import quote, unquote
 from wtxtgit.git.blobs import blob_id, check_oid
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.files import PACKS, Places, write_failures
+from wtxtgit.git.store.files import PACKS, Places, kept, write_failures
 from wtxtgit.io.temporary import new_folder
 
 _REF = b"refs/migrated"
@@ -63,8 +63,9 @@ class StreamedCommit(NamedTuple):
 class ScratchRepository:
     """A git directory with the objects of a repository but refs of its own; see `scratch`."""
 
-    def __init__(self, places: Places, folder: Path) -> None:
+    def __init__(self, places: Places, folder: Path, until: contextlib.ExitStack) -> None:
         self._folder = folder
+        self._until = until
         self._places = places
         self._exports = 0
         self._env: run.Environment = {
@@ -113,9 +114,10 @@ class ScratchRepository:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Move the imported packs into the repository's objects."""
+        """Move the imported packs into the repository's objects, where git keeps them."""
         target = self._places.make_folder(PACKS)
         for index in (self._folder / _OBJECTS / PACKS).glob("*.idx"):
+            self._until.enter_context(kept(target / index.stem))
             # The index last: its presence tells git that the pack is there.
             for file in (index.with_suffix(".pack"), index):
                 self._places.put(file, target / file.name)
@@ -148,10 +150,17 @@ class ExportedHistory:
 
 @contextlib.contextmanager
 def scratch(repo: Repository) -> Iterator[ScratchRepository]:
-    """Make a scratch repository, which is removed at the end; raises EnvironmentFailure."""
+    """Make a scratch repository, which is removed at the end; raises EnvironmentFailure.
+
+    Until then git keeps imported objects, which no ref has to reach.
+    """
     places = Places.of(repo)
     # On the same file system as the objects, because packs are moved there.
-    with write_failures(repo.common_dir), new_folder(places.folder) as folder:
+    with (
+        write_failures(repo.common_dir),
+        contextlib.ExitStack() as until,
+        new_folder(places.folder) as folder,
+    ):
         (folder / "refs").mkdir()
         (folder / "HEAD").write_text("ref: refs/heads/none\n")
         is_sha256 = places.algorithm == "sha256"
@@ -161,7 +170,7 @@ def scratch(repo: Repository) -> Iterator[ScratchRepository]:
         info.mkdir(parents=True)
         borrowed = quote(os.fsencode(places.folder.absolute()))
         (info / "alternates").write_bytes(borrowed + b"\n")
-        yield ScratchRepository(places, folder)
+        yield ScratchRepository(places, folder, until)
 
 
 class CommitWriter:

@@ -23,13 +23,13 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.driver import UNFILTERED
+from wtxtgit.git.held import drop_stale, held, is_stale
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.files import stale_keeps
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.io.files import opened_regular, reason, shown
+from wtxtgit.io.files import reason, shown
 from wtxtgit.io.temporary import (
-    FileInMaking,
     aside_folder,
-    left_behind,
     leftovers,
     new_file,
     new_folder,
@@ -56,9 +56,6 @@ _WRAPPING = (2, 43)
 """The first version of git that does not write 0 as the size of a multiple of 4 GiB."""
 _NANO = 10**9
 _HASHES = {20: "sha1", 32: "sha256"}
-_OURS = b"held by wtxtgit\n"
-"""The content of our lock file, which git ignores: the index is written to another file. A lock
-that a killed process left has this content, and no process holds it open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,45 +287,26 @@ _WAITS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
 
 @contextlib.contextmanager
 def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
-    """Hold git's own lock of an index."""
+    """Hold git's own lock of an index, which git does not read: the index is written elsewhere."""
     lock = _lock_of(index)
     with contextlib.ExitStack() as closing:
-        try:
-            folder = closing.enter_context(opened_folder(lock.parent))
-            file = closing.enter_context(new_file(folder, lock.parent, 0o666))
-            # Before the lock is taken: a signal may come right after that.
-            closing.callback(_release, file, lock)
-            os.write(file.descriptor, _OURS)
-            _acquire(file, lock, _WAITS if is_waited_for else ())
-        except OSError as error:
-            raise EnvironmentFailure(f"{lock}: can't be created: {reason(error)}") from error
+        for wait in (*(_WAITS if is_waited_for else ()), None):
+            try:
+                closing.enter_context(held(lock))
+                break
+            except FileExistsError as error:
+                if wait is None:
+                    raise _lock_error(lock) from error
+                time.sleep(wait)
+            except OSError as error:
+                raise EnvironmentFailure(f"{lock}: can't be created: {reason(error)}") from error
         yield
-
-
-def _release(file: FileInMaking, lock: Path) -> None:
-    """Remove the lock if it is still the file that was made for it."""
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(file.descriptor), lock.stat(follow_symlinks=False)):
-            lock.unlink()
-
-
-def _acquire(file: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
-    for wait in (*waits, None):
-        _drop_stale(lock)
-        try:
-            file.put(lock.name, is_new=True)
-        except FileExistsError as error:
-            if wait is None:
-                raise _lock_error(lock) from error
-            time.sleep(wait)
-        else:
-            return
 
 
 def refuse_locked(repo: Repository) -> None:
     """Raise EnvironmentFailure if another process is writing the index."""
     lock = _lock_of(_index(repo))
-    _drop_stale(lock)
+    drop_stale(lock)
     if os.path.lexists(lock):
         raise _lock_error(lock)
 
@@ -346,7 +324,7 @@ def _lock_error(lock: Path) -> EnvironmentFailure:
 def stale_lock(repo: Repository) -> Path | None:
     """Return the index's lock if a process of ours left it that no longer runs."""
     lock = _lock_of(_index(repo))
-    return lock if _is_ours(lock) and left_behind(lock) else None
+    return lock if is_stale(lock) else None
 
 
 def drop_stale_lock(repo: Repository) -> None:
@@ -354,30 +332,17 @@ def drop_stale_lock(repo: Repository) -> None:
 
     Call this before git is asked to write the index.
     """
-    _drop_stale(_lock_of(_index(repo)))
+    drop_stale(_lock_of(_index(repo)))
 
 
 def sweep(repo: Repository) -> None:
-    """Remove what killed processes of ours left that would be in the way: lock and temporary
-    files.
+    """Remove what killed processes of ours left that would be in the way: the index's lock,
+    temporary files, and what keeps packs.
     """
     drop_stale_lock(repo)
-    for file in leftovers(aside_folder(repo.common_dir)):
+    for file in (*leftovers(aside_folder(repo.common_dir)), *stale_keeps(repo)):
         with contextlib.suppress(OSError):
             remove(file)
-
-
-def _drop_stale(lock: Path) -> None:
-    if _is_ours(lock):
-        remove(lock)
-
-
-def _is_ours(lock: Path) -> bool:
-    try:
-        with opened_regular(lock) as (descriptor, _):
-            return os.read(descriptor, len(_OURS)) == _OURS
-    except OSError:
-        return False
 
 
 def _lock_of(index: Path) -> Path:

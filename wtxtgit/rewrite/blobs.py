@@ -5,7 +5,8 @@ All of them go into packs that no ref reaches until the migration is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -64,6 +65,7 @@ class NewBlobs:
         return MigratedBlobs(self.converted, self.before, self.after, tuple(self.left))
 
 
+@contextlib.contextmanager
 def make_blobs(
     repo: Repository,
     versions: Mapping[FileVersion, bytes],
@@ -72,10 +74,11 @@ def make_blobs(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> NewBlobs:
+) -> Iterator[NewBlobs]:
     """Make the new blobs of versions, each given with a path, and write those in `attribute_files`.
 
-    Raises CheckError if one can't be proved; then no object has been added.
+    Until the end of the block git keeps them, although nothing reaches them. Raises CheckError if
+    one can't be proved; then no object has been added.
     """
     new_blobs = NewBlobs()
     expected = len(versions) + len(attribute_files)
@@ -103,7 +106,7 @@ def make_blobs(
             if pack.add(PlainContent(memoryview(lines))) != oid:
                 raise EnvironmentFailure(f"a gitattributes file became another blob than {oid}")
         pack.finish()
-    return new_blobs
+        yield new_blobs
 
 
 class ToTexts:

@@ -9,6 +9,7 @@ updated. If the process ends before that, nothing visible has changed.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -120,7 +121,11 @@ def migrate(
     entries = stashes(repo) if options.everything else stashes_on(repo, tips)
     followers = {oid for entry in entries for oid in (entry.oid, *entry.parents[1:])}
     tips += [entry.oid for entry in entries]
-    with scratch(repo) as streams, HistoryWalk(repo, migration, followers) as walk:
+    with (
+        scratch(repo) as streams,
+        HistoryWalk(repo, migration, followers) as walk,
+        ExitStack() as until,
+    ):
         rewriting = _Rewriting(repo, walk, streams, tips, form)
         plan = rewriting.planned(followers)
         if follows:
@@ -144,13 +149,15 @@ def migrate(
             return replace(result, signatures=_signatures(repo, plan, chosen))
         sizes = [plan.heads[version.oid].size for version in plan.versions]
         expect(progress, sum(sizes), len(sizes))
-        blobs = make_blobs(
-            repo,
-            plan.versions,
-            plan.attribute_blobs,
-            form,
-            threads=settings.threads,
-            progress=progress,
+        blobs = until.enter_context(
+            make_blobs(
+                repo,
+                plan.versions,
+                plan.attribute_blobs,
+                form,
+                threads=settings.threads,
+                progress=progress,
+            )
         )
         blobs.left = [*result.blobs.left, *blobs.left]
         blobs.ids.update((version, version.oid) for version in plan.left)

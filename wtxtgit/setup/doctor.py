@@ -35,6 +35,7 @@ from wtxtgit.git import driver, index, run, staging, work_tree
 from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository
+from wtxtgit.git.store.reader import without_blob
 from wtxtgit.io.files import view_file
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.remotes.payload import store_url
@@ -234,6 +235,7 @@ def _repository_checks(repo: Repository) -> list[_Check]:
     return [
         # First, since other checks may write, which removes leftovers.
         _guarded_check("leftovers", lambda: _leftovers(repo)),
+        _guarded_check("blobs", lambda: _blobs(repo, entries)),
         _guarded_check("attributes", lambda: _attributes(repo, entries)),
         _guarded_check("eol", lambda: _line_endings(repo)),
         _guarded_check("nested", lambda: _overridden(repo, entries)),
@@ -500,6 +502,25 @@ def _leftovers(repo: Repository) -> CheckResult:
             "run the same wtxtgit migrate command again to finish it",
         )
     return CheckResult("leftovers", Level.OK, "no files left behind by a killed process")
+
+
+def _blobs(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+    """Check that the blobs in the index exist: git itself asks only when it makes a commit."""
+    is_partial = repo.config.get("extensions.partialClone") is not None
+    gone = [] if is_partial else without_blob(repo)
+    if not gone:
+        return CheckResult("blobs", Level.OK, "all blobs in the index exist")
+    tracked_paths = {entry.path for entry in entries}
+    ours = [path for path in gone if path in tracked_paths]
+    # `git add` looks at no file that seems unchanged.
+    command = "wtxtgit add" if ours else "git hash-object -w"
+    return CheckResult(
+        "blobs",
+        Level.ERROR,
+        f"the index names blobs that are missing: {listed(gone)}",
+        f"{command} -- {arguments_here(repo, ours or gone)} writes them again",
+        paths=tuple(gone),
+    )
 
 
 def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckResult]:

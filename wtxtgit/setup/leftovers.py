@@ -8,13 +8,14 @@ from pathlib import Path
 
 from wtxtgit.git import index_file, run
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.files import stale_keeps
 from wtxtgit.io import temporary
 
 _NAMES = (":(top,glob)**/.wtxtgit-*", ":(top,glob)**/.wtxtgit-*/**")
 
 
 def find(repo: Repository) -> list[Path]:
-    """List unfinished files and folders, and the index's lock.
+    """List unfinished files and folders, what keeps packs from a repack, and the index's lock.
 
     Those of running processes are left out. In the work tree only untracked paths count: a tracked
     name of this kind came with the repository.
@@ -27,6 +28,7 @@ def find(repo: Repository) -> list[Path]:
     for path in dict.fromkeys(filter(None, map(_temporary_part, untracked))):
         if temporary.left_behind(repo.file(path)):
             leftover.append(repo.file(path))
+    leftover += stale_keeps(repo)
     lock = index_file.stale_lock(repo)
     return leftover if lock is None else [*leftover, lock]
 

@@ -22,11 +22,13 @@ from itertools import accumulate
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.held import held, is_stale
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import make_folder, opened_regular
 
 PACKS = "pack"
 """The folder of packs in the objects folder."""
+_KEEP = ".keep"
 _MOST_BORROWED = 64
 _MOST_ALTERNATES = 1024 * 1024
 _READ_ONLY = 0o444
@@ -118,6 +120,26 @@ class Places:
             except OSError:
                 # For file systems without hard links.
                 temporary.rename(path)
+            else:
+                temporary.unlink()
+
+
+@contextlib.contextmanager
+def kept(pack: Path) -> Iterator[None]:
+    """Keep git from removing a pack, given without ending, whose objects nothing reaches yet.
+
+    git-repack(1): a pack with a `.keep` file stays as it is. Enter the block before the pack has
+    its name, and leave it when the index or refs name the objects.
+    """
+    with contextlib.ExitStack() as closing:
+        with write_failures(pack), contextlib.suppress(FileExistsError):
+            closing.enter_context(held(pack.with_suffix(_KEEP)))
+        yield
+
+
+def stale_keeps(repo: Repository) -> list[Path]:
+    """List the `.keep` files that killed processes of ours left."""
+    return [*filter(is_stale, (repo.git_path("objects") / PACKS).glob(f"*{_KEEP}"))]
 
 
 def _shared(value: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader, check_oid, hashed, sizes
+from wtxtgit.git.index import entries
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.files import PACKS, PackIndex, Places
 from wtxtgit.git.store.streams import Damaged, Error, codec, inflated
@@ -184,6 +185,27 @@ class ObjectStore:
             with contextlib.suppress(OSError, ValueError):
                 indexes.append(PackIndex(path, self.places.digest_size))
         return indexes
+
+
+def missing(repo: Repository, oids: Iterable[str]) -> set[str]:
+    """Return those objects that the repository does not have now."""
+    with ObjectStore(repo) as store:
+        return {oid for oid in oids if store.find(oid) is None}
+
+
+def without_blob(
+    repo: Repository, pathspecs: Sequence[str] = (), but: Container[bytes] = ()
+) -> list[bytes]:
+    """List files of the index whose blobs are missing, other than `but`; for `pathspecs` see
+    `entries`.
+    """
+    listed = [
+        entry
+        for entry in entries(repo, pathspecs)
+        if entry.is_file and not (entry.stage or entry.skipped or entry.intended)
+    ]
+    gone = missing(repo, {entry.oid for entry in listed})
+    return [entry.path for entry in listed if entry.oid in gone and entry.path not in but]
 
 
 def _content(descriptor: int, stream: _BlobStream, threads: int) -> Generator[bytes, None, None]:

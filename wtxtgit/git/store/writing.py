@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.store.files import PACKS, PackedObject, format_index, write_failures
+from wtxtgit.git.store.files import PACKS, PackedObject, format_index, kept, write_failures
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import ObjectContent, codec, deflated
 from wtxtgit.io.view import Buffer, write_at, write_on
@@ -38,9 +38,10 @@ _PACKS = 4
 class PackWriter:
     """Writes new packs of a repository; a context manager.
 
-    Nothing remains unless `finish` is called. `expected` is the number of blobs that will be added;
-    if the number differs, packs are read once more. Raises EnvironmentFailure if they can't be
-    written.
+    Nothing remains unless `finish` is called. Until the block ends git then keeps the packs, even
+    if nothing reaches their objects: a repack would drop them. `expected` is the number of blobs
+    that will be added; if the number differs, packs are read once more. Raises EnvironmentFailure
+    if they can't be written.
     """
 
     def __init__(self, store: ObjectStore, expected: int, threads: int) -> None:
@@ -140,6 +141,7 @@ class _Pack:
                 file.write(index)
             os.fsync(descriptor)
             name = f"pack-{digest.hex()}"
+            self._closing.enter_context(kept(folder / name))
             # The index last: its presence tells git that the pack is there.
             self._places.put(self._path, folder / f"{name}.pack")
             self._places.put(path, folder / f"{name}.idx")
