@@ -35,9 +35,9 @@ LONG_COMMITS, LONG_FILES, LONG_ROWS = 10_000, 100, 4
 def long_history(place: Place) -> list[Row]:
     """A long history, audited once anew and once with what is known; and a commit's hook in it."""
     repo = place.folder("long-history")
-    root = _set_up(place, repo, LONG_COMMITS, LONG_FILES, LONG_ROWS)
-    _git(place, repo, "config", "wtxtgit.trustRoot", root)
-    _git(place, repo, "reset", "--hard", "--quiet", "main")
+    root = sealed_history(place, repo, LONG_COMMITS, LONG_FILES, LONG_ROWS)
+    git(place, repo, "config", "wtxtgit.trustRoot", root)
+    git(place, repo, "reset", "--hard", "--quiet", "main")
     log = partial(command, place, "git", "log", "--raw", "--format=", cwd=repo)
     hook = partial(command, place, *WTXTGIT, "hook", "pre-commit", cwd=repo)
     nbytes = LONG_COMMITS * LONG_ROWS * 4096
@@ -50,8 +50,8 @@ def long_history(place: Place) -> list[Row]:
 def audits(place: Place, commits: int, runs: int) -> list[Row]:
     """All commits, and all of them again when what was found is known."""
     repo = place.folder("history")
-    root = _set_up(place, repo, commits, FILES, ROWS_OF_A_MIB)
-    listed = _git(place, repo, "rev-list", "--objects", "main").decode().splitlines()
+    root = sealed_history(place, repo, commits, FILES, ROWS_OF_A_MIB)
+    listed = git(place, repo, "rev-list", "--objects", "main").decode().splitlines()
     texts = [line[:40] for line in listed if line.endswith(".safetensors")]
 
     def floor() -> Sample:
@@ -59,7 +59,7 @@ def audits(place: Place, commits: int, runs: int) -> list[Row]:
         fsck = command(place, "git", "fsck", "--full", "--no-progress", cwd=repo)
         seconds = 0.0
         for oid in texts:
-            content = _git(place, repo, "cat-file", "blob", oid)
+            content = git(place, repo, "cat-file", "blob", oid)
             seconds += timed(lambda content=content: hashlib.sha256(content)).seconds  # type: ignore[misc]
         return Sample(fsck.seconds + seconds, fsck.resident, fsck.anonymous)
 
@@ -89,7 +89,7 @@ def _entrants(
     ]
 
 
-def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> str:
+def sealed_history(place: Place, repo: Path, commits: int, files: int, rows: int) -> str:
     """Make a history; gives its first commit."""
     command(place, "git", "init", "-q", "-b", "main", repo)
     # A run makes several histories in one home.
@@ -114,5 +114,6 @@ def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> st
     return output(place, *first, cwd=repo)[1].decode().strip()
 
 
-def _git(place: Place, repo: Path, *words: str) -> bytes:
-    return subprocess.check_output(("git", *words), cwd=repo, env=place.env)
+def git(place: Place, repo: Path, *words: str, stdin: bytes = b"") -> bytes:
+    """What git prints."""
+    return subprocess.check_output(("git", *words), cwd=repo, env=place.env, input=stdin)

@@ -137,7 +137,7 @@ def _commit(repo: Repository, oid: str | None) -> str | None:
     if oid is None:
         return None
     try:
-        return history.resolve(repo, oid + "^{commit}")
+        return history.resolve_commit(repo, oid)
     except EnvironmentFailure:
         return None
 

@@ -264,10 +264,16 @@ def cluster_options(command: _Command) -> _Command:
 
 
 def discover() -> Repository:
-    """Return the repository around; raises EnvironmentFailure outside of one."""
+    """Return the repository around; raises EnvironmentFailure outside of one.
+
+    Processes of `git cat-file` run until the command ends: a start takes as long as many answers.
+    """
+    from wtxtgit.git.blobs import CatFiles
     from wtxtgit.git.repository import Repository
 
-    return Repository.discover()
+    repo = Repository.discover()
+    click.get_current_context().with_resource(CatFiles.of(repo).kept())
+    return repo
 
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:

@@ -82,6 +82,15 @@ class CatFiles:
             stream.__exit__()
 
     @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the processes for readers that come one after the other."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    @contextlib.contextmanager
     def lend(self, how: str) -> Iterator[run.GitStream]:
         """Lend an idle process; `how` is `--batch` or `--batch-check`.
 

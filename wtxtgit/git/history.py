@@ -476,10 +476,10 @@ def resolve_commit(repo: Repository, revision: str) -> str:
 
 def resolve_tree(repo: Repository, revision: str) -> str:
     """Return the tree id of a commit or tree that a revision names; raises EnvironmentFailure."""
-    resolve(repo, revision)
     try:
         commit = resolve_commit(repo, revision)
     except EnvironmentFailure:
+        resolve(repo, revision)
         return resolve(repo, revision + "^{tree}")
     with CommitReader(repo) as commits:
         return commits.commit(commit).tree
