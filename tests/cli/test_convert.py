@@ -121,13 +121,23 @@ def test_one_array_becomes_npy(wtxtgit: Command) -> None:
     np.testing.assert_array_equal(np.load(wtxtgit.folder / "w.npy"), WEIGHTS["half"])
 
 
-def test_what_is_no_number_is_not_converted(wtxtgit: Command) -> None:
-    np.savez(wtxtgit.folder / "words.npz", words=np.array([b"ab", b"c"]))
-    # Whatever the format: npz itself holds strings.
-    for target in ("copy.npz", "words.safetensors"):
-        done = wtxtgit("convert", "words.npz", target)
+def test_strings_go_where_strings_are_held(wtxtgit: Command) -> None:
+    words = np.array([b"ab", b"c"])
+    np.savez(wtxtgit.folder / "words.npz", words=words)
+    assert wtxtgit("convert", "words.npz", "copy.npz").code == 0
+    np.testing.assert_array_equal(np.load(wtxtgit.folder / "copy.npz")["words"], words)
+    done = wtxtgit("convert", "words.npz", "words.safetensors")
+    assert done.code == 3
+    assert "'words' is |S2, for which it has no dtype" in done.complaint()
+    assert "FILE.npz can hold all of these dtypes" in done.err
+
+
+def test_records_are_not_converted(wtxtgit: Command) -> None:
+    np.savez(wtxtgit.folder / "records.npz", r=np.zeros(2, [("a", "<i4")]))
+    for target in ("copy.npz", "records.safetensors"):
+        done = wtxtgit("convert", "records.npz", target)
         assert done.code == 3
-        assert "'words' is |S2, which can be listed but not converted" in done.complaint()
+        assert "which can be listed but not converted" in done.complaint()
 
 
 def test_several_arrays_do_not_fit_npy(model: str, wtxtgit: Command) -> None:

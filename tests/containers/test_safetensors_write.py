@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.containers.sources import NAMES, SHAPES, content, models, source
 from tests.data import fixture
 from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.safetensors import write
-from wtxtgit.containers.safetensors.write import DTYPES, build, build_model, build_set
+from wtxtgit.containers.safetensors.write import DTYPES, build_model, build_set
 from wtxtgit.containers.tensor_header import ELEMENTS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -217,17 +216,6 @@ def test_nothing_of_a_tensor_is_held() -> None:
     assert made == 0
     assert next(pieces) is block
     assert made == 1
-
-
-def test_raw_tensors_are_written_in_the_order_that_they_have() -> None:
-    raw = memoryview(b"\1\2\3")
-    data = b"".join(build([("b", "U8", (1,), raw[:1]), ("a", "I8", (2,), raw[1:])]))
-    header = (
-        b'{"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
-        b'"a":{"dtype":"I8","shape":[2],"data_offsets":[1,3]}}'
-    )
-    header += b" " * (-len(header) % 8)
-    assert data == struct.pack("<Q", len(header)) + header + b"\1\2\3"
 
 
 def files_of(tensors: list[TensorSource], tags: dict[str, str], most: int) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ from wtxtgit.text.verify import TextReport
 
 _T = TypeVar("_T", bound=Shaped)
 
-_RAW = np.dtype("V1")
+RAW = np.dtype("V1")
 """Bytes that are no numbers: quantised blocks, and other items without a dtype in numpy."""
 
 
@@ -106,7 +106,7 @@ class LazyTensor(LazyRows):
     def __init__(self, checkpoint: Checkpoint, tensor: Tensor) -> None:
         dtype = numpy_dtype(tensor)
         shape = (tensor.nbytes,) if dtype is None else tensor.logical_shape
-        super().__init__(_RAW if dtype is None else dtype, shape)
+        super().__init__(RAW if dtype is None else dtype, shape)
         self.name = tensor.name
         self.stored_dtype = tensor.dtype
         self.nbytes = tensor.nbytes
@@ -173,6 +173,6 @@ def _values(
         checkpoint.prepare(tensor)
         raw = b"".join(blocks(tensor))
         shape = (len(raw),) if dtype is None else tensor.logical_shape
-        return np.frombuffer(raw, _RAW if dtype is None else dtype).reshape(shape)
+        return np.frombuffer(raw, RAW if dtype is None else dtype).reshape(shape)
     except (FormatError, ValueError) as error:
         raise InputError(f"{checkpoint.name}: {error}") from error

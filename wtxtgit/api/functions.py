@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
-from wtxtgit.api.checkpoints import LazyTensors, Tensors
-from wtxtgit.checkpoint.contents import NATIVE_ELEMENTS, Side, open_checkpoint, opened_lazily
+from wtxtgit.api.checkpoints import RAW, LazyTensors, Tensors
+from wtxtgit.checkpoint.contents import Side, open_checkpoint, opened_lazily
 from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.members import members
@@ -40,6 +40,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.io.workers import check_threads
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
+from wtxtgit.model.dtypes import ELEMENTS
 from wtxtgit.model.findings import total
 from wtxtgit.model.named_arrays import with_hints
 from wtxtgit.model.tensor import ReadOptions, TensorSource
@@ -605,23 +606,19 @@ def _dump_container(
     """Write arrays to a file in the format of its ending, or to several files (`max_shard`)."""
     from wtxtgit.checkpoint import convert
 
-    target, writer = convert.target_of(path)
+    target, _ = convert.target_of(path)
     sources = [_source(path, array) for _, array in sorted(arrays.items())]
-    convert.refuse_dtypes(path, sources, writer)
     _, without = convert.kept_tags(target, tags)
     if without:
         raise UsageError(f"{shown(path)}: {target.name} files can't hold {without[0]}")
-    inline_data = target.lists_only
-    asked = convert.asked_of(target, extras)
-    if max_shard is not None:
-        build = convert.set_writer_of(target)
-        convert.write_set(path, build, sources, tags, max_shard, ReadOptions(), asked)
-        return
-    convert.write_file(path, sources, tags, ReadOptions(), inline_data=inline_data, asked=asked)
+    options = ReadOptions()
+    convert.write_tensors(path, sources, tags, options, max_shard=max_shard, extras=extras)
 
 
 def _source(path: Path, array: NumpyArray) -> TensorSource:
-    element = NATIVE_ELEMENTS.get(array.dtype.descr)
+    # Bytes of what numpy has no dtype for are not void: their dtype would be lost.
+    is_lost = array.dtype.is_extension or array.dtype.descr == RAW.str
+    element = ELEMENTS.get(array.dtype.descr, None if is_lost else array.dtype.descr)
     if element is None:
         raise InputError(
             f'{shown(path)}: "{array.name}" has dtype {array.dtype.descr}, which no checkpoint has'

@@ -12,14 +12,14 @@ from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
-from wtxtgit.checkpoint import convert, packed
+from wtxtgit.checkpoint import convert
 from wtxtgit.checkpoint.contents import Checkpoint, opened_lazily
 from wtxtgit.checkpoint.convert import quoted
 from wtxtgit.checkpoint.open import read_checkpoint, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import MAX_NAME, FormatError, InputError, UsageError, clipped
-from wtxtgit.io.files import named, shown
-from wtxtgit.io.progress import Progress, expect
+from wtxtgit.io.files import named
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
 from wtxtgit.model.named_arrays import near_names
 from wtxtgit.model.tensor import NamedPart, ReadOptions, Tensor
@@ -29,7 +29,6 @@ from wtxtgit.trust.age.armor import is_age
 
 _NUMBERED = re.compile(r"(.+)__([1-9][0-9]{0,8})", re.DOTALL)
 _place = attrgetter("offset")
-_HOLDS_ALL = ".safetensors"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,23 +85,7 @@ def write_tensors(
         if tensor is None:
             raise UsageError(f"{quoted(one.name)} is not a tensor", hint="-o - writes its bytes")
         sources.append(convert.source_of(str(out), tensor))
-    target, _ = convert.target_of(out)
-    fitted = packed.fitted(target, sources, {})
-    if fitted.unfit:
-        hint = (
-            f"-o FILE with any other ending writes the bytes; {_HOLDS_ALL} can hold all "
-            "dtypes of numbers"
-        )
-        raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
-    expect(progress, 3 * sum(source.nbytes for source in fitted.sources))
-    convert.write_file(
-        out,
-        fitted.sources,
-        fitted.tags,
-        options,
-        inline_data=target.lists_only,
-        progress=progress,
-    )
+    convert.write_tensors(out, sources, {}, options, progress=progress)
 
 
 class _Finder:

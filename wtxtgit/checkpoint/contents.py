@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,15 +18,17 @@ from wtxtgit.containers.budget import Budget, most_decoded
 from wtxtgit.containers.format import ANY, in_same_folder
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
-from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
+from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Array, Layout, PayloadSource
+from wtxtgit.model.dtypes import ELEMENTS
 from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
-from wtxtgit.tensors.tensor_bytes import EXTENSIONS, content_size
+from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.grammar import is_text
 
 if TYPE_CHECKING:  # a diff of two files does without all that reads texts
     from wtxtgit.text.file import TextFile
-    from wtxtgit.text.index import ArrayIndex, TextIndex
+    from wtxtgit.text.grammar import ArrayLine
+    from wtxtgit.text.index import TextIndex
 
 _READ_TIMES = 4
 """Limit of a file's tensors, in multiples of its size: in a hostile one each may span all of it."""
@@ -36,21 +38,6 @@ REST = "rest"
 KEY_OPENS = "--key F decrypts them"
 """How messages tell users of the command line to decrypt parts."""
 NATIVE = "wtxt"
-NATIVE_ELEMENTS = {
-    "|b1": "bool",
-    "<f2": "f16",
-    "<c8": "c64",
-    "<c16": "c128",
-    "<f4": "f32",
-    "<f8": "f64",
-    **{word: element for element, word in EXTENSIONS.items()},
-    **{
-        f"{'|' if n == 1 else '<'}{kind}{n}": f"{kind}{8 * n}"
-        for kind in "iu"
-        for n in (1, 2, 4, 8)
-    },
-}
-"""The element for each of numpy's names of a type."""
 
 Shared = Mapping[str, int]
 """For arrays that another text has too: a number for each content, by the name of the array."""
@@ -204,9 +191,10 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         return _of_file(side, side.data, options, pages)
     if not text.is_container:
         tensors = []
-        for array, tensor in native_tensors(text.index, text.layout):
-            start = text.places[array.name]
-            content = text.view[start : start + array.nbytes]
+        claims = (array.claim for array in text.index.arrays)
+        for array, tensor in native_tensors(claims, text.layout):
+            start = text.places[array]
+            content = text.view[start : start + text.by_name[array].nbytes]
             tensors.append(replace(tensor, held=content, offset=start))
         metadata = native_metadata(text.index)
         return Checkpoint(
@@ -329,24 +317,25 @@ def _inner_imports(description: Description, options: ReadOptions) -> Iterator[s
             yield from any_format.describe(chunk.open(), options).imports
 
 
-def native_tensors(index: TextIndex, layout: Layout | None) -> Iterator[tuple[ArrayIndex, Tensor]]:
-    """Yield the arrays of a native text, each with the tensor it was written from, without its
-    bytes.
+def native_tensors(
+    arrays: Iterable[Array | ArrayLine], layout: Layout | None
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the names of a native text's arrays, each with the tensor that it was written from,
+    without its bytes.
     """
     extents = {} if layout is None else {extent.array: extent for extent in layout.extents}
-    for array in index.arrays:
+    for array in arrays:
         if array.name == LAYOUT_ARRAY:
             continue
-        claim = array.claim
-        name, dtype, shape = array.name, claim.dtype, claim.shape
-        element: str | None = claim.dtype
+        name, dtype, shape = array.name, array.dtype, array.shape
+        element: str | None = dtype
         extent = extents.get(array.name)
         if extent is not None:
             name = name if extent.name is None else extent.name
             shape = shape if extent.shape is None else extent.shape
             if extent.dtype is not None:
-                dtype, element = extent.dtype, NATIVE_ELEMENTS.get(extent.dtype)
-        yield array, Tensor(name, dtype, shape, memoryview(b""), None, element)
+                dtype, element = extent.dtype, ELEMENTS.get(extent.dtype)
+        yield array.name, Tensor(name, dtype, shape, memoryview(b""), None, element)
 
 
 def metadata_of(

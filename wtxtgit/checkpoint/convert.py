@@ -16,6 +16,8 @@ from hashlib import sha256
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from wtxtgit.checkpoint import packed
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import open_target, refuse_loss, refuse_text, shown_name
@@ -42,7 +44,7 @@ from wtxtgit.model.ggml import QUANTISED, nbytes_of
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.tensors.tensor_bytes import content_size, element_of
 
 _MOST_CONTENT = 16
 _LEAST_CONTENT = 1024**3
@@ -84,9 +86,7 @@ def sources_of(
             raise InputError(
                 f"{name}: its tensors would take over {most} bytes, though the file has only {size}"
             )
-        why = None if tensor.absent is None else f"has no bytes: {tensor.absent}"
-        if why is None and tensor.element is None and tensor.packing is None:
-            why = f"is {tensor.dtype}, which can be listed but not converted"
+        why = _unfit(tensor)
         if why is None:
             tensors.append(tensor)
         elif unfit is None:
@@ -134,12 +134,26 @@ def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
         raise CheckError(f"{name}: the new file is not valid: {problem}")
 
 
+def _unfit(tensor: Tensor) -> str | None:
+    """Return why a tensor can't be written to any file, None if it can."""
+    if tensor.absent is not None:
+        return f"has no bytes: {tensor.absent}"
+    if element_of(tensor) is None:
+        return f"is {tensor.dtype}, which can be listed but not converted"
+    return None
+
+
 def source_of(name: str, tensor: Tensor) -> TensorSource:
     """Return a tensor as a source for writing, without padding.
 
-    Raises InputError for too few bytes.
+    Raises InputError for too few bytes, none, and items of an unknown dtype.
     """
-    element = tensor.element or tensor.packing or "u8"
+    element = element_of(tensor)
+    if element is None or tensor.absent is not None:
+        raise InputError(
+            f"{name}: tensor {quoted(tensor.name)} {_unfit(tensor)}",
+            hint="wtxtgit cat FILE TENSOR -o FILE.bin writes its bytes as they are",
+        )
     shape = tensor.logical_shape
     if element in QUANTISED:
         most = QUANTISED[element][1].block * tensor.nbytes
@@ -148,7 +162,7 @@ def source_of(name: str, tensor: Tensor) -> TensorSource:
         nbytes = -1 if size is None else size
     else:
         items = prod(shape) if tensor.strides else bounded_product(1, shape, tensor.nbytes)
-        nbytes = items * ITEM_BYTES[element]
+        nbytes = items * (ITEM_BYTES.get(element) or np.dtype(element).itemsize)
     if tensor.strides is None:
         if not 0 <= nbytes <= tensor.nbytes:
             raise InputError(f"{name}: tensor {quoted(tensor.name)} does not fit its shape")
@@ -248,13 +262,17 @@ def convert(
     sources, tags = packed.unpacked(target, sources, description.tags)
     kept, without = kept_tags(target, tags)
     # Before hashing, which takes as long as reading the whole file.
-    fitted = packed.fitted(target, sources, kept)
+    listed = sources
+    fitted = packed.fitted(target, listed, kept)
     unfit += [f"{shown(out)}: {one}" for one in fitted.unfit]
     sources = fitted.sources
     if skip and sources:
         sources, refused = _accepted(writer, sources)
         unfit += [f"{shown(out)}: {one}" for one in refused]
-    _refuse_unfit(unfit, skip=skip, is_some_left=bool(sources))
+    if unfit and not (skip and sources):
+        more = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
+        skips = "--skip leaves out and lists what can't be kept" if sources else None
+        raise InputError(f"{unfit[0]}{more}", hint=skips or _other_endings(listed))
     notes += fitted.notes
     values: Mapping[str, object] = fitted.tags
     if description.own is not None and is_own:
@@ -327,14 +345,6 @@ def _accepted(
         else:
             taken.append(source)
     return taken, refused
-
-
-def _refuse_unfit(unfit: Sequence[str], *, skip: bool, is_some_left: bool) -> None:
-    if not unfit or (skip and is_some_left):
-        return
-    more = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
-    hint = "--skip leaves out and lists what can't be kept" if is_some_left else None
-    raise InputError(f"{unfit[0]}{more}", hint=hint)
 
 
 def kept_tags(target: Format, tags: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -434,14 +444,51 @@ def _read(
     return description, sources, dropped, unfit
 
 
-def refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter) -> None:
-    """Raise InputError if the format lacks the dtype of a tensor."""
-    for source in sources:
-        if source.element not in writer.DTYPES:
-            raise InputError(
-                f"{shown(out)}: tensor {quoted(source.name)} is {source.element}, "
-                "for which the format has no dtype"
-            )
+def write_tensors(
+    out: Path,
+    sources: Sequence[TensorSource],
+    tags: Mapping[str, str],
+    options: ReadOptions,
+    *,
+    max_shard: int | None = None,
+    extras: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Write all of some tensors to a file of the format that its ending names, or to a set.
+
+    Returns messages about what else is left out. Options, progress and errors are those of
+    `convert`.
+    """
+    target, _ = target_of(out)
+    asked = asked_of(target, extras or {})
+    fitted = packed.fitted(target, sources, tags)
+    if fitted.unfit:
+        raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=_other_endings(sources))
+    expect(progress, 3 * sum(source.nbytes for source in fitted.sources))
+    if max_shard is not None:
+        build = set_writer_of(target)
+        write_set(out, build, fitted.sources, fitted.tags, max_shard, options, asked, progress)
+        return []
+    # A list of tensors without their bytes would keep nothing.
+    return write_file(
+        out,
+        fitted.sources,
+        fitted.tags,
+        options,
+        inline_data=target.lists_only,
+        asked=asked,
+        progress=progress,
+    )
+
+
+def _other_endings(sources: Sequence[TensorSource]) -> str | None:
+    """Return a hint at the endings of formats that have all dtypes of some tensors."""
+    fitting = [
+        f"FILE{f.endings[0]}"
+        for f in registry.FORMATS
+        if f.write and f.sole_name is None and not packed.fitted(f, sources, {}).unfit
+    ]
+    return f"{' or '.join(fitting)} can hold all of these dtypes" if fitting else None
 
 
 def _write(

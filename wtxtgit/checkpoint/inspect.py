@@ -158,7 +158,9 @@ def _inspect_text(
         # Values are only shown of a text that verifies.
         if report.ok:
             text = TextFile(target.name, target.data, pages, threads, until, index.payload)
-        listed = list(native_tensors(index, layout))
+        arrays = {array.name: array for array in index.arrays}
+        tensors = native_tensors((array.claim for array in index.arrays), layout)
+        listed = [(arrays[array], tensor) for array, tensor in tensors]
         expect(progress, sum(array.nbytes for array, _ in listed))
         drawn = largest([array for array, _ in listed], pictured)
         for number, (array, tensor) in enumerate(listed):

@@ -1,15 +1,18 @@
 """Restore: turns a text back into the file that it stands for.
 
-No file gets its name unless the whole text verifies. A native snapshot becomes an .npz or
-.safetensors file, by the ending of the output.
+No file gets its name unless the whole text verifies. A native snapshot becomes a
+checkpoint in the format that the ending of the output names.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from wtxtgit.checkpoint.contents import native_tensors
+from wtxtgit.checkpoint.convert import source_of, write_tensors
 from wtxtgit.checkpoint.open import (
     payload_for,
     read,
@@ -19,12 +22,14 @@ from wtxtgit.checkpoint.open import (
 )
 from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import registry
-from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
+from wtxtgit.errors import InputError, UsageError
 from wtxtgit.io.files import write_output
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Buffer, ByteView, counted, write_all
-from wtxtgit.text.arrays import Weights, weights_of
-from wtxtgit.text.file import assumed_layout, file_pieces
+from wtxtgit.model.array import Snapshot
+from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.text.arrays import snapshot_of
+from wtxtgit.text.file import array_bytes, assumed_layout, file_pieces
 from wtxtgit.text.grammar import is_text
 from wtxtgit.text.index import index, start_of
 from wtxtgit.text.restoring import verify_into
@@ -100,7 +105,9 @@ def restore_verified(
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
-        restore_native(weights_of(text, report, threads=threads), name, out)
+        arrays = array_bytes(text, report.index, threads=threads)
+        held = {array: data.data for array, data in arrays.items()}
+        restore_native(snapshot_of(report.index, layout, held), name, out)
         return
     expect(progress, layout.size)
     pieces = counted(file_pieces(text, report.index, layout, threads=threads), progress)
@@ -110,27 +117,17 @@ def restore_verified(
         write(pieces)
 
 
-def restore_native(weights: Weights, name: str, out: Path | None) -> None:
+def restore_native(snapshot: Snapshot, name: str, out: Path | None) -> None:
     """Write a file of arrays, in the format of its ending; messages call them `name`.
 
-    Raises UsageError for another ending, or a name that such a file can't hold.
+    Raises UsageError for another ending, and InputError for what such a file can't hold.
     """
-    kinds = {e: f.write_arrays for f in registry.FORMATS if f.write_arrays for e in f.endings}
-    writes = kinds.get("" if out is None else out.suffix)
-    if out is None or writes is None:
+    if out is None or registry.by_ending(out.suffix) is None:
         raise UsageError(
-            f"{name} is a native snapshot: -o with the ending "
-            f"{' or '.join(kinds)} chooses the file to write"
+            f"{name} is a native snapshot: the ending of -o chooses the format to write",
+            hint=f"wtxtgit restore -o FILE.safetensors -- {shlex.quote(name)}",
         )
-    writer = writes()
-    for name in weights:
-        # All names are checked before a byte is written.
-        if not writer.can_hold(name):
-            shown_name = clipped(name, MAX_NAME)
-            raise UsageError(f"an {out.suffix} file can't hold an array named {shown_name!r}")
-
-    def write(descriptor: int) -> None:
-        with open(descriptor, "wb", closefd=False) as file:
-            writer.write_arrays(file, weights)
-
-    write_output(out, write)
+    listed = native_tensors(snapshot.arrays, snapshot.layout)
+    data = {array.name: array.data for array in snapshot.arrays}
+    tensors = (replace(tensor, held=data[array]) for array, tensor in listed)
+    write_tensors(out, [source_of(name, one) for one in tensors], {}, ReadOptions())

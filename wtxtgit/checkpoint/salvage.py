@@ -16,7 +16,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.salvage import lost
 from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.io.files import named, shown, write_output
-from wtxtgit.io.progress import Portion, Progress, expect
+from wtxtgit.io.progress import Portion, Progress
 from wtxtgit.io.view import Buffer, ByteView, counted, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
@@ -156,7 +156,7 @@ def write(
             pieces = left.keep(numbers)
         _keep(out, pieces, [left.tensors[n].tensor for n in numbers], options, progress)
         return replace(done.report, output=str(out))
-    target, writer = convert.target_of(out)
+    target, _ = convert.target_of(out)
     if not numbers:
         return replace(done.report, notes=(*done.report.notes, _NOTHING))
     plain: dict[str, Tensor] = {}
@@ -174,15 +174,9 @@ def write(
     chunk = convert.common_chunk(description, sources)
     if chunk is not None:
         sources = convert.without_chunk(sources, chunk)
-    convert.refuse_dtypes(out, sources, writer)
-    expect(progress, 2 * sum(source.nbytes for source in sources))
     tags, without = convert.kept_tags(target, left.tags)
     dropped += without
-    # A list of tensors without their bytes would save nothing.
-    inline_data = target.lists_only
-    dropped += convert.write_file(
-        out, sources, tags, options, inline_data=inline_data, progress=progress
-    )
+    dropped += convert.write_tensors(out, sources, tags, options, progress=progress)
     return replace(done.report, dropped=tuple(dropped), output=str(out))
 
 

@@ -241,7 +241,7 @@ def restore(text: str, output: Path | None, wsum: Path | None) -> int:
 
     The output is named like TEXT without .wtxt; an existing file is replaced only if -o
     names it. Nothing is written unless the whole text verifies. A native snapshot
-    becomes an .npz or .safetensors file, depending on the ending of -o.
+    becomes a checkpoint in the format that the ending of -o names.
 
     \b
     wtxtgit restore model.fold.wtxt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError, InputError
@@ -233,7 +233,7 @@ class Checker(Protocol):
 class FileWriter(Protocol):
     """Writes tensors to a file of the format.
 
-    `DTYPES` has the format's own name of each element of `model.elements` that it can hold.
+    `DTYPES` has the format's own name of each element of `model.dtypes` that it can hold.
     """
 
     DTYPES: Mapping[str, object]
@@ -486,16 +486,6 @@ class NestedReader(Protocol):
         """
 
 
-class ArrayWriter(Protocol):
-    """Writes numpy arrays, of any dtype that the format has, to a file."""
-
-    def can_hold(self, name: str) -> bool:
-        """Whether the file can hold an array of this name."""
-
-    def write_arrays(self, file: IO[bytes], arrays: Mapping[str, Any]) -> None:
-        """Write the file; raises UsageError for a dtype that the format does not have."""
-
-
 class Format(NamedTuple):
     """A container format; each has `name`, `read`, `describe` and `check`.
 
@@ -523,7 +513,6 @@ class Format(NamedTuple):
     holds_quantised: bool = False
     """Whether `write` accepts tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None
-    write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None
     """Whether a file that is written can have a tag of this name; None if it can have no tags."""
     sole_name: str | None = None

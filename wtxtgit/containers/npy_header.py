@@ -21,6 +21,7 @@ from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import bounded_product
+from wtxtgit.model.dtypes import DTYPES
 from wtxtgit.model.tensor import ITEM_BYTES
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
@@ -50,22 +51,20 @@ ALIGNMENT = 64
 GROWTH_DIGITS = 21
 """Space that numpy leaves for more digits of the dimension that may grow."""
 
-DESCR = {
-    "f64": "<f8",
-    "f32": "<f4",
-    "f16": "<f2",
-    "i64": "<i8",
-    "u64": "<u8",
-    "i32": "<i4",
-    "u32": "<u4",
-    "i16": "<i2",
-    "u16": "<u2",
-    "i8": "|i1",
-    "u8": "|u1",
-    "bool": "|b1",
-    "c64": "<c8",
-    "c128": "<c16",
-}
+
+class _Descrs(dict[str, str]):
+    """numpy's descr for each element that it has; strings, times and void are their own."""
+
+    def __contains__(self, element: object) -> bool:
+        is_own = isinstance(element, str) and _OWN.fullmatch(element) is not None
+        return is_own or super().__contains__(element)
+
+    def __missing__(self, descr: str) -> str:
+        return descr
+
+
+_OWN = re.compile(r"\|[SV][0-9]+|<U[0-9]+|<[mM]8(\[[A-Za-z0-9/]{1,32}\])?")
+DESCR = _Descrs({e: dtype.numpy for e, dtype in DTYPES.items() if not dtype.is_extension})
 """numpy's descr for each element that it has, little-endian."""
 _ELEMENTS = {descr[1:]: element for element, descr in DESCR.items()}
 _SCALAR = re.compile(r"([<>|=]?)(?:([biufcmMSaVU])([0-9]{1,10})(?:\[[A-Za-z0-9/]{1,32}\])?|O8?)")

@@ -28,6 +28,7 @@ from wtxtgit.model.array import (
     chunk_count,
     default_rows,
 )
+from wtxtgit.model.dtypes import DTYPES
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
 # The most tensors or chunks that a file may have ("Limits"): each becomes several objects in
@@ -36,20 +37,6 @@ MAX_TENSORS = 1_000_000
 LITERAL = ""
 """The array name that marks a fixed header, which is stored as hex."""
 
-
-_CARRIERS = {
-    "f16": ("u16", 1),
-    "bf16": ("u16", 1),
-    "f8_e4m3": ("u8", 1),
-    "f8_e5m2": ("u8", 1),
-    "f8_e8m0": ("u8", 1),
-    "f8_e4m3fnuz": ("u8", 1),
-    "f8_e5m2fnuz": ("u8", 1),
-    "bool": ("u8", 1),
-    "c64": ("f32", 2),
-    "c128": ("f64", 2),
-}
-"""The WTXT dtype that carries elements without one of their own, and its items per element."""
 GAP_ROLE = "_gap"
 DATA_ROLE = "data"
 # Size of the arrays of a file that is stored whole: half of what a text's chunks can number.
@@ -131,7 +118,7 @@ class Range:
             return "u8", (length // self.row_bytes, self.row_bytes)
         if self.element is None or self.shape is None:
             return "u8", (length,)
-        dtype, parts = _CARRIERS.get(self.element, (self.element, 1))
+        _, _, dtype, parts = DTYPES[self.element]
         shape = self.shape[::-1] if self.order == "F" else self.shape
         if parts > 1:
             shape = (*shape, parts)

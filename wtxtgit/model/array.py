@@ -21,19 +21,9 @@ from typing import Protocol, overload
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.dtypes import DTYPES
 
-ITEM_SIZE = {
-    "f64": 8,
-    "f32": 4,
-    "i64": 8,
-    "u64": 8,
-    "i32": 4,
-    "u32": 4,
-    "i16": 2,
-    "u16": 2,
-    "i8": 1,
-    "u8": 1,
-}
+ITEM_SIZE = {element: dtype.size for element, dtype in DTYPES.items() if dtype.carrier == element}
 """Size in bytes of an item of each of WTXT's ten dtypes."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.model.dtypes import DTYPES
 
 Key = tuple[str, int]
 """The name of a tensor or entry, and how many with this name precede it in its file."""
@@ -88,7 +89,7 @@ class Tensor:
     """A tensor as its container lists it.
 
     `dtype` and `shape` are the container's own. `element` is the common name of the type of its
-    items (`model.elements`), None if they are not numbers of whole bytes. `held` has the stored
+    items (`model.dtypes`), None if they are not numbers of whole bytes. `held` has the stored
     bytes. Their items lie in `order`: "C", "F" (columns first) or "reversed" (the shape names its
     fastest dimension first); or they lie `strides` apart (in items; shape and strides as in numpy,
     the first item at byte 0). `absent` says why a listed tensor has no bytes. `packing` names the
@@ -244,8 +245,9 @@ class Description:
 class TensorSource:
     """A tensor to be written: `blocks` yields its bytes, little-endian, in C order.
 
-    `element` is one of `ITEM_BYTES` or of `model.ggml.QUANTISED`, `shape` is as in numpy. `blocks`
-    may be called more than once and yields `nbytes` bytes in total each time.
+    `element` is one of `model.dtypes.DTYPES` or of `model.ggml.QUANTISED`, or numpy's spelling of a
+    string, a time or void (`<U5`, `<M8[ns]`, `|V4`). `shape` is as in numpy. `blocks` may be called
+    more than once and yields `nbytes` bytes in total each time.
     """
 
     name: str
@@ -299,28 +301,7 @@ class PlacedEntry:
     content: NewContent | None = None
 
 
-ITEM_BYTES = {
-    "f64": 8,
-    "f32": 4,
-    "f16": 2,
-    "bf16": 2,
-    "f8_e4m3": 1,
-    "f8_e5m2": 1,
-    "f8_e8m0": 1,
-    "f8_e4m3fnuz": 1,
-    "f8_e5m2fnuz": 1,
-    "i64": 8,
-    "u64": 8,
-    "i32": 4,
-    "u32": 4,
-    "i16": 2,
-    "u16": 2,
-    "i8": 1,
-    "u8": 1,
-    "bool": 1,
-    "c64": 8,
-    "c128": 16,
-}
+ITEM_BYTES = {element: dtype.size for element, dtype in DTYPES.items()}
 """Size in bytes of an item of each element."""
 
 

@@ -23,7 +23,7 @@ from wtxtgit.stream.index import MAX_SIZE as MAX_INDEX
 from wtxtgit.stream.index import GenerationIndex, IndexPart
 from wtxtgit.stream.ranks import ALONE, PartName, Rank, index_gen, index_name, part_of
 from wtxtgit.stream.union import united
-from wtxtgit.text.arrays import Weights, weights_of
+from wtxtgit.text.arrays import weights_of
 from wtxtgit.text.delta import patch
 from wtxtgit.text.delta.sides import text_pieces
 from wtxtgit.text.digest import SignatureState
@@ -170,7 +170,7 @@ def _write_united(
         write_output(output, TextWriter(snapshot, threads=threads).write_file)
         return
     name = f"{target.label}: {index_name(gen)}"
-    restore_native(Weights(snapshot, texts[min(texts)][1]), name, output)
+    restore_native(snapshot, name, output)
 
 
 class _PartFiles(NamedTuple):

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wtxtgit.model.dtypes import DTYPES
 from wtxtgit.model.tensor import ITEM_BYTES
-from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS
+from wtxtgit.tensors.tensor_bytes import NUMPY
 
 U8 = NDArray[np.uint64]
 
@@ -41,12 +42,12 @@ BUCKETS = 66
 
 def part_element(element: str) -> str:
     """Return the element of a single number: for complex items that of a part."""
-    return {"c64": "f32", "c128": "f64"}.get(element, element)
+    return element if DTYPES[element].parts == 1 else DTYPES[element].carrier
 
 
 def parts_of(element: str) -> int:
     """Return how many numbers an item has."""
-    return PARTS.get(element, 1)
+    return DTYPES[element].parts
 
 
 def values(raw: memoryview, element: str) -> F8:

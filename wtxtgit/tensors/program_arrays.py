@@ -20,6 +20,7 @@ from wtxtgit.model.array import Meta, Snapshot
 from wtxtgit.text.arrays import (
     NumpyArray,
     NumpyType,
+    extension_type,
     numpy_type,
     raw_array,
     snapshot_of_raw,
@@ -216,7 +217,7 @@ def _torch_array(name: str, tensor: Any) -> GivenArray:
         item_size = tensor.element_size()
         if item_size not in (1, 2):
             raise UsageError(f'"{name}" has dtype {tensor.dtype}, which is not supported') from None
-        dtype = NumpyType(str(tensor.dtype).removeprefix("torch."), item_size, True)
+        dtype = extension_type(name, str(tensor.dtype).removeprefix("torch."), item_size)
         integer = getattr(__import__("torch"), "uint8" if item_size == 1 else "int16")
         return GivenArray(name, dtype, tensor.view(integer).numpy())
 

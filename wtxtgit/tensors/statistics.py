@@ -25,8 +25,8 @@ from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
 from wtxtgit.report.inspect import Statistics
 from wtxtgit.tensors import numbers, tensor_bytes
-from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, scaled, value_table
-from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_values
+from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, part_element, scaled, value_table
+from wtxtgit.tensors.tensor_bytes import NUMPY, aligned, as_values
 
 if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
     from wtxtgit.report.review import Distributions
@@ -101,9 +101,7 @@ def _of_blocks(
     tensor: Tensor, element: str, exponent: int = 0, progress: Progress | None = None
 ) -> Statistics:
     """Compute statistics block by block; sums are of the numbers divided by 2 ** `exponent`."""
-    dtype = np.dtype("<" + NUMPY[element])
-    if element in PARTS:
-        dtype = np.dtype(f"<f{dtype.itemsize // PARTS[element]}")
+    dtype = np.dtype("<" + NUMPY[part_element(element)])
     sums = _Sums()
     count = zeros = nans = infs = 0
     least: float | None = None

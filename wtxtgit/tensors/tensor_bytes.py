@@ -28,6 +28,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
+from wtxtgit.model.dtypes import DTYPES
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 from wtxtgit.text.native import little_endian, stand_in
 
@@ -37,34 +38,8 @@ Content: TypeAlias = tuple[str, str, tuple[int, ...], bytes]
 BLOCK = 4 * 1024 * 1024
 """Size of a block in bytes, unless the caller sets another one."""
 _PREFIX_BLOCK = 1024 * 1024
-NUMPY = {
-    "f64": "f8",
-    "f32": "f4",
-    "f16": "f2",
-    "i64": "i8",
-    "u64": "u8",
-    "i32": "i4",
-    "u32": "u4",
-    "i16": "i2",
-    "u16": "u2",
-    "i8": "i1",
-    "u8": "u1",
-    "bool": "?",
-    "c64": "c8",
-    "c128": "c16",
-}
+NUMPY = {element: dtype.numpy[1:] for element, dtype in DTYPES.items() if not dtype.is_extension}
 """numpy's name for each element that it has."""
-EXTENSIONS = {
-    "bf16": "bfloat16",
-    "f8_e4m3": "float8_e4m3fn",
-    "f8_e5m2": "float8_e5m2",
-    "f8_e8m0": "float8_e8m0fnu",
-    "f8_e4m3fnuz": "float8_e4m3fnuz",
-    "f8_e5m2fnuz": "float8_e5m2fnuz",
-}
-"""The word for each element that the package ml_dtypes registers with numpy."""
-PARTS = {"c64": 2, "c128": 2}
-"""How many numbers, each with a byte order, make up an item."""
 MAX_RANK = 32
 """The most dimensions that arrays can have in all versions of numpy."""
 
@@ -175,10 +150,19 @@ def numpy_dtype(tensor: Tensor) -> np.dtype[Any] | None:
         return dtype.newbyteorder("<") if dtype is not None and dtype.itemsize else None
     if (word := NUMPY.get(tensor.element)) is not None:
         return np.dtype(f"<{word}")
-    name = EXTENSIONS[tensor.element]
+    name = DTYPES[tensor.element].numpy
     with contextlib.suppress(TypeError):
         return np.dtype(name)
     return stand_in(f"<u{ITEM_BYTES[tensor.element]}", name)
+
+
+def element_of(tensor: Tensor) -> str | None:
+    """Return what a `TensorSource` of the tensor has as element; None if there is none."""
+    if tensor.element is not None or tensor.packing is not None:
+        return tensor.element or tensor.packing
+    dtype = _described(tensor.dtype)
+    is_scalar = dtype is not None and dtype.kind in "SUmMV" and dtype.names is None
+    return dtype.newbyteorder("<").str if dtype and dtype.itemsize and is_scalar else None
 
 
 def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -309,7 +293,7 @@ def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
         return None if dtype is None or dtype == dtype.newbyteorder("<") else dtype
     if tensor.byteorder == "little":
         return None
-    width = ITEM_BYTES[tensor.element] // PARTS.get(tensor.element, 1)
+    width = ITEM_BYTES[tensor.element] // DTYPES[tensor.element].parts
     return np.dtype(f">u{width}") if width > 1 else None
 
 
@@ -416,7 +400,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
 def _width(tensor: Tensor) -> int:
     """Return the size of the units that have a byte order."""
     element = tensor.element or "u8"
-    return ITEM_BYTES[element] // PARTS.get(element, 1)
+    return ITEM_BYTES[element] // DTYPES[element].parts
 
 
 def as_numbers(tensor: Tensor) -> Tensor | None:

@@ -40,6 +40,7 @@ from wtxtgit.text.native import (
     BY_NUMPY,
     NUMPY_DTYPES,
     carrier_of,
+    is_extension_name,
     little_endian,
     shaped,
     stands_for,
@@ -420,9 +421,16 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
     ):
         raise UsageError(f'array "{name}" has dtype {dtype}: it has padding and differs by machine')
     if is_extension:
-        return NumpyType(dtype.name, dtype.itemsize, True)
+        return extension_type(name, dtype.name, dtype.itemsize)
     little = dtype.newbyteorder("<") if dtype.str.startswith(">") else dtype
     return NumpyType(little.str, dtype.itemsize)
+
+
+def extension_type(name: str, dtype: str, item_size: int) -> NumpyType:
+    """Describe a dtype that numpy lacks, by its name; raises UsageError if it is unknown."""
+    if not is_extension_name(dtype):
+        raise UsageError(f'array "{name}" has dtype {dtype}, which is not supported')
+    return NumpyType(dtype, item_size, True)
 
 
 def raw_array(name: str, kind: NumpyType, array: NDArray[Any]) -> NumpyArray:

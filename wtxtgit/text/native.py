@@ -16,37 +16,17 @@ from numpy.typing import NDArray
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import ITEM_SIZE, Array, bounded_product
+from wtxtgit.model.dtypes import DTYPES, ELEMENTS
 from wtxtgit.text.grammar import ArrayLine
 
-NUMPY_DTYPES = {
-    "f64": "<f8",
-    "f32": "<f4",
-    "i64": "<i8",
-    "u64": "<u8",
-    "i32": "<i4",
-    "u32": "<u4",
-    "i16": "<i2",
-    "u16": "<u2",
-    "i8": "|i1",
-    "u8": "|u1",
-}
+NUMPY_DTYPES = {element: DTYPES[element].numpy for element in ITEM_SIZE}
 """numpy's spelling of the ten dtypes."""
 
 BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
-# Other dtypes that stay arrays of numbers: the dtype that carries them and the dimensions it adds.
-_CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
-# Item sizes in bytes of dtypes with one size: the table of `docs/spec/wtxt.md`, "Native arrays".
-_ITEM_SIZES = {
-    **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
-    "|b1": 1,
-    "<f2": 2,
-    "<c8": 8,
-    "<c16": 16,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "int4": 1,
-    "uint4": 1,
+# Those that `docs/spec/wtxt.md`, "Native arrays", gives no item size.
+_UNSIZED = ("float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_ITEM_SIZES = {"int4": 1, "uint4": 1} | {
+    dtype.numpy: dtype.size for dtype in DTYPES.values() if dtype.numpy not in _UNSIZED
 }
 _SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
 # Bytes of a character of `U`.
@@ -54,7 +34,7 @@ _CHARACTER = 4
 _TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
 _TIME_SIZE = 8
 # Dtypes of the ml_dtypes package, which numpy knows once that is imported.
-_EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
+_EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9_]{1,20}|u?int[24]")
 
 
 _STANDS_FOR = "wtxtgit"
@@ -70,11 +50,16 @@ def stand_in(integer: str, name: str) -> np.dtype[Any]:
     return np.dtype(integer, metadata={_STANDS_FOR: name})
 
 
+def is_extension_name(name: str) -> bool:
+    """Whether a dtype of this name, which numpy lacks, can be recorded in a text and read again."""
+    return _EXTENSION_NAME.fullmatch(name) is not None
+
+
 def stands_for(dtype: np.dtype[Any]) -> str | None:
     """Return the name that `stand_in` gave a dtype, None for any other dtype."""
     metadata: Mapping[str, object] = dtype.metadata or {}
     name = metadata.get(_STANDS_FOR)
-    return name if isinstance(name, str) and _EXTENSION_NAME.fullmatch(name) else None
+    return name if isinstance(name, str) and is_extension_name(name) else None
 
 
 def item_size(descr: str) -> int | None:
@@ -110,14 +95,14 @@ def view_as(
     If numpy has no such dtype here, those of the array itself are returned, with the real dtype's
     name in the metadata.
     """
-    if item_size(descr) is not None or _EXTENSION_NAME.fullmatch(descr):
+    if item_size(descr) is not None or is_extension_name(descr):
         # A dtype of the table may need an import, or be too large for numpy.
         with contextlib.suppress(TypeError, ValueError):
             dtype = np.dtype(descr)
             if dtype.itemsize and _fits(array, dtype.itemsize, shape):
                 return dtype, shape
     carrier = NUMPY_DTYPES[array.dtype]
-    is_extension = _EXTENSION_NAME.fullmatch(descr) is not None and carrier in ("|u1", "<u2")
+    is_extension = is_extension_name(descr) and carrier in ("|u1", "<u2")
     return stand_in(carrier, descr) if is_extension else np.dtype(carrier), array.shape
 
 
@@ -149,8 +134,9 @@ def carrier_of(descr: str, itemsize: int, extension: bool) -> tuple[str | None, 
     A dtype of None means that u8 of the array's length carries it. `extension` dtypes are those
     that other packages register with numpy, such as bfloat16.
     """
-    if descr in BY_NUMPY:
-        return BY_NUMPY[descr], ()
-    if extension and itemsize in (1, 2):
-        return ("u8" if itemsize == 1 else "u16"), ()
-    return _CARRIERS.get(descr, (None, ()))
+    if extension:
+        return {1: "u8", 2: "u16"}.get(itemsize), ()
+    if descr not in ELEMENTS:
+        return None, ()
+    dtype = DTYPES[ELEMENTS[descr]]
+    return dtype.carrier, () if dtype.parts == 1 else (dtype.parts,)

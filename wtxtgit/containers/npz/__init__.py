@@ -17,7 +17,6 @@ FORMAT = Format(
     claims=_claims,
     endings=(".npz",),
     write=Lazy(f"{__name__}.write"),
-    write_arrays=Lazy(f"{__name__}.write"),
     reseal=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.reseal"),

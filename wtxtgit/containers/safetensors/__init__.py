@@ -31,7 +31,6 @@ FORMAT = Format(
     endings=(".safetensors",),
     write=Lazy(f"{__name__}.write"),
     write_set=Lazy(f"{__name__}.write"),
-    write_arrays=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),

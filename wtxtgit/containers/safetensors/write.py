@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from wtxtgit.containers import replacing
 from wtxtgit.containers.budget import refuse_long, refuse_many
@@ -22,47 +18,17 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER
 from wtxtgit.containers.set_files import filled, numbered
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
-from wtxtgit.containers.tensor_header import ELEMENTS, METADATA_KEY, format_header
-from wtxtgit.errors import FormatError, UsageError
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.containers.tensor_header import ELEMENTS, format_header
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM_BITS}
 """The dtype for each element that the reference library knows."""
 
 _RANKS = {dtype: rank for rank, dtype in enumerate(ITEM_BITS)}
-_DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-}
-"""The dtype for each dtype of numpy and ml_dtypes, by name."""
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
-
-
-def build(tensors: Sequence[tuple[str, str, tuple[int, ...], ByteView]]) -> Iterator[Buffer]:
-    """Write a safetensors file from (name, dtype as the format spells it, shape, raw bytes).
-
-    Raises FormatError for a name that the format can't hold.
-    """
-    entries = [(name, dtype, shape, raw.nbytes) for name, dtype, shape, raw in tensors]
-    yield format_header(entries)
-    for _, _, _, raw in tensors:
-        yield from pieces(raw)
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
@@ -93,27 +59,6 @@ def bounded_header(
     header = format_header(entries, metadata, further)
     refuse_long(len(header) - SAFETENSORS_LENGTH_SIZE, MAX_HEADER, "header", "header")
     return header
-
-
-def can_hold(name: str) -> bool:
-    """Whether a tensor can have this name."""
-    return name != METADATA_KEY
-
-
-def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a file with these tensors; raises UsageError for dtypes that the format lacks."""
-    tensors = []
-    for name in arrays:
-        array = arrays[name]
-        dtype = _DTYPES.get(array.dtype.name)
-        if dtype is None:
-            raise UsageError(
-                f'array "{name}" is {array.dtype}: safetensors does not have this dtype'
-            )
-        raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
-        tensors.append((name, dtype, array.shape, raw))
-    for piece in build(tensors):
-        file.write(piece)
 
 
 def build_set(
