@@ -77,6 +77,8 @@ NOT_FOLLOWED = {
     ),
     "the user has to choose, to decide, or to have something first": (
         "run it as a user who may write to {}",
+        "rm -- {}, if no git is at work in this repository",
+        "leave out git -c and GIT_CONFIG_COUNT, which set {}",
         "git checkout --ours -- {} or --theirs takes one, then git add -- {}",
         "--confirm {} allows the remote to lose them",
         "--key F decrypts the encrypted parts",

@@ -438,7 +438,10 @@ FOLLOWED = [
     ("install it for the interpreter {}", not_installed),
     ("install wtxtgit again for this interpreter", a_module_is_broken),
     ("wtxtgit doctor lists what is broken", a_module_can_not_be_loaded),
-    ("rm -- {} removes it, if a git process crashed earlier", a_lock_that_a_crash_left),
+    (
+        "wtxtgit doctor --fix removes the lock, if no process holds it",
+        a_lock_that_a_crash_left,
+    ),
     ("rm -- {} removes it, if a git process crashed earlier", a_config_that_a_crash_left_locked),
     ("export HOME=FOLDER, or use --local for this repository alone", no_home),
     ("mkdir -p -- {}", no_folder_for_the_config),

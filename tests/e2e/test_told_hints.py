@@ -161,6 +161,24 @@ def many_values_of_others(world: World) -> Words:
     return DOCTOR
 
 
+def a_hook_that_git_ignores(world: World) -> Words:
+    assert world.said("install", "--local", "--hooks")[0] == 0
+    (world.path / ".git/hooks/pre-commit").chmod(0o644)
+    return DOCTOR
+
+
+def hooks_in_another_folder(world: World) -> Words:
+    assert world.said("install", "--local", "--hooks")[0] == 0
+    world.git("config", "core.hooksPath", "it s")
+    return DOCTOR
+
+
+def hooks_that_are_switched_off(world: World) -> Words:
+    hooks_in_another_folder(world)
+    world.git("config", "core.hooksPath", "/dev/null")
+    return DOCTOR
+
+
 def install_outside_of_a_repository(world: World) -> Words:
     shutil.rmtree(world.path / ".git")
     return ["install", "--local"]
@@ -409,7 +427,16 @@ FOLLOWED = [
         "wtxtgit taridx verify {} --shards {} lists all problems",
         Row(member_of_other_shards, LISTS),
     ),
-    ("wtxtgit install{} --force", Row(many_values_of_others)),
+    ("{}wtxtgit install{}{}", Row(many_values_of_others)),
+    ("wtxtgit doctor --fix", Row(a_hook_that_git_ignores)),
+    (
+        (
+            "wtxtgit install{} --hooks --force puts ours there too, and keeps those of others; or "
+            "call wtxtgit hook {} from the {} hook there, and so on"
+        ),
+        Row(hooks_in_another_folder),
+    ),
+    ("git config --{} --unset-all core.hooksPath", Row(hooks_that_are_switched_off)),
     (
         "wtxtgit install --global sets up all repositories",
         Row(install_outside_of_a_repository, INSTEAD),

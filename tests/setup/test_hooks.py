@@ -337,11 +337,11 @@ def test_a_pending_text_needs_its_wsum_in_the_index(hooked: Repo) -> None:
 
 
 def test_data_is_sent_by_our_hook_or_one_that_calls_it(tracked: Repo) -> None:
-    assert not ops.sends_data(tracked.repository)
+    assert not ops.calls_us(tracked.repository, "pre-push")
     ops.install(tracked.repository, LAUNCHER)
-    assert ops.sends_data(tracked.repository)
+    assert ops.calls_us(tracked.repository, "pre-push")
     own = hook_path(tracked).with_name("pre-push")
     own.write_bytes(b"#!/bin/sh\nexec git lfs pre-push\n")
-    assert not ops.sends_data(tracked.repository)
+    assert not ops.calls_us(tracked.repository, "pre-push")
     own.write_bytes(b'#!/bin/sh\nexec wtxtgit hook pre-push "$@"\n')
-    assert ops.sends_data(tracked.repository)
+    assert ops.calls_us(tracked.repository, "pre-push")

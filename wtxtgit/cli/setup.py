@@ -165,7 +165,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     from wtxtgit.errors import counted
     from wtxtgit.setup import track as setup_track
     from wtxtgit.setup.diagnosis import arguments_here, listed, shown
-    from wtxtgit.setup.hooks import SENDING, sends_data
+    from wtxtgit.setup.hooks import SENDING, calls_us
     from wtxtgit.setup.sizes import MAX_DIFF_LINES
 
     repo = discover()
@@ -211,7 +211,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
             f"wtxtgit track --detached {_one(done)} keeps the data in the store, and only hashes "
             f"(0.25%) in git",
         )
-    if detached and not sends_data(repo):
+    if detached and not calls_us(repo, "pre-push"):
         note("git push sends the texts without their data", SENDING)
     if len(follows.sizes) > _LARGE_SHOWN:
         warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are too large; --json lists them")
@@ -310,9 +310,10 @@ def doctor(fix: bool, as_json: bool) -> int:
     """Find setup problems in this repository and on this machine.
 
     Checks git, Python, and that the driver is set up and starts. In a repository it
-    also checks attributes, line endings, raw binaries, files that are still text in the
-    work tree, and files too large for forges or for git's settings. --fix sets the
-    config, completes attributes, stages raw binaries as text, restores files that are
+    also checks hooks, attributes, line endings, raw binaries, locks that a killed git
+    left, files that are still text in the work tree, and files too large for forges or
+    for git's settings. --fix sets the config, mends hooks, completes attributes, stages
+    raw binaries as text, removes locks that no process holds, restores files that are
     still text, and raises this repository's core.bigFileThreshold and pack.windowMemory
     where files exceed them (uninstall restores both). The exit code is 1 if errors
     remain.

@@ -7,6 +7,7 @@ belongs to somebody else: it is not overwritten unless forced, and never unset.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
 UNFILTERED = (
@@ -86,10 +87,12 @@ def launcher_of(key: str, value: str) -> Launcher | None:
     except ValueError:
         return None
     rest = COMMANDS[key].split()
-    start = words[: -len(rest)]
-    if words[-len(rest) :] != rest or not start:
-        return None
+    return launcher_in(words[: -len(rest)]) if words[-len(rest) :] == rest else None
+
+
+def launcher_in(words: Sequence[str]) -> Launcher | None:
+    """Return the launcher that consists of these words; None if they do not start wtxtgit."""
     # With any interpreter and in any folder: an install that has moved since is still ours.
-    is_module = start[-2:] == ["-m", "wtxtgit"]
-    is_script = len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
-    return Launcher(tuple(start)) if is_module or is_script else None
+    is_module = tuple(words[-2:]) == ("-m", "wtxtgit")
+    is_script = len(words) == 1 and words[0].rpartition("/")[2] in PROGRAMS
+    return Launcher(tuple(words)) if is_module or is_script else None

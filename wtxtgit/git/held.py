@@ -40,16 +40,17 @@ def _release(made: FileInMaking, file: Path) -> None:
 
 def is_stale(file: Path) -> bool:
     """Tell whether a process of ours that no longer runs left a file."""
-    return _is_ours(file) and left_behind(file)
+    return is_ours(file) and left_behind(file)
 
 
 def drop_stale(file: Path) -> None:
     """Remove a file if a process of ours left it that no longer runs."""
-    if _is_ours(file):
+    if is_ours(file):
         remove(file)
 
 
-def _is_ours(file: Path) -> bool:
+def is_ours(file: Path) -> bool:
+    """Tell whether a process of ours made a file, which may run or not."""
     try:
         with opened_regular(file) as (descriptor, _):
             return os.read(descriptor, len(_OURS) + 1) == _OURS

@@ -27,7 +27,7 @@ from wtxtgit.git.held import drop_stale, held, is_stale
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.files import stale_keeps
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.io.files import reason, shown
+from wtxtgit.io.files import reason
 from wtxtgit.io.temporary import (
     aside_folder,
     leftovers,
@@ -305,25 +305,22 @@ def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
 
 def refuse_locked(repo: Repository) -> None:
     """Raise EnvironmentFailure if another process is writing the index."""
-    lock = _lock_of(_index(repo))
+    lock = lock_path(repo)
     drop_stale(lock)
     if os.path.lexists(lock):
         raise _lock_error(lock)
 
 
 def _lock_error(lock: Path) -> EnvironmentFailure:
-    # Imported here: a filter that has nothing to complain about does without.
-    import shlex
-
     return EnvironmentFailure(
         f"{lock} exists: another git process seems to be running in this repository",
-        hint=f"rm -- {shlex.quote(shown(lock))} removes it, if a git process crashed earlier",
+        hint=run.LOCKED,
     )
 
 
 def stale_lock(repo: Repository) -> Path | None:
     """Return the index's lock if a process of ours left it that no longer runs."""
-    lock = _lock_of(_index(repo))
+    lock = lock_path(repo)
     return lock if is_stale(lock) else None
 
 
@@ -332,7 +329,7 @@ def drop_stale_lock(repo: Repository) -> None:
 
     Call this before git is asked to write the index.
     """
-    drop_stale(_lock_of(_index(repo)))
+    drop_stale(lock_path(repo))
 
 
 def sweep(repo: Repository) -> None:
@@ -343,6 +340,11 @@ def sweep(repo: Repository) -> None:
     for file in (*leftovers(aside_folder(repo.common_dir)), *stale_keeps(repo)):
         with contextlib.suppress(OSError):
             remove(file)
+
+
+def lock_path(repo: Repository) -> Path:
+    """Return where the index's lock is while somebody holds it."""
+    return _lock_of(_index(repo))
 
 
 def _lock_of(index: Path) -> Path:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, phrase
 from wtxtgit.git import run
@@ -142,8 +143,38 @@ def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[st
     return values
 
 
+class Setting(NamedTuple):
+    """A value that git obeys: its scope, as git names it, and the file that sets it, if any."""
+
+    value: str
+    scope: str
+    file: Path | None
+
+
+def settings_like(
+    pattern: str, *, scope: str | None = None, cwd: Path | None = None
+) -> dict[str, Setting]:
+    """Return the values that git obeys of the keys that match a regular expression of git's.
+
+    With `scope` only those in the file of that scope count, not in files that it includes.
+    """
+    only = () if scope is None else (f"--{scope}",)
+    options = (*only, "--show-scope", "--show-origin", "-z", "--get-regexp", pattern)
+    fields = run.records(run.call("config", *options, cwd=cwd, ok=(0, 1)).stdout)
+    found = {}
+    for where, origin, record in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
+        key, _, value = record.partition(b"\n")
+        kind, _, path = origin.partition(b":")
+        file = (cwd or Path.cwd()) / os.fsdecode(path) if kind == b"file" else None
+        found[os.fsdecode(key)] = Setting(os.fsdecode(value), os.fsdecode(where), file)
+    return found
+
+
 def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
-    """Run `git config` to write to one scope; configuration that was read before is read again."""
+    """Run `git config` to write to one scope, or to `file=PATH`.
+
+    Configuration that was read before is read again.
+    """
     global _writes
     _in_scope(scope, *arguments, cwd=cwd)
     _writes += 1

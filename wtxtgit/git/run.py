@@ -75,6 +75,10 @@ TRUE_OBJECTS: Environment = {"GIT_NO_REPLACE_OBJECTS": "1"}
 """For reading objects by id: an object that replaces another one must not be returned."""
 
 
+LOCKED = "wtxtgit doctor --fix removes the lock, if no process holds it"
+"""What helps if git was killed while it wrote a file."""
+
+
 class GitFailure(EnvironmentFailure):
     """Git exited with a code that means failure."""
 
@@ -83,7 +87,10 @@ class GitFailure(EnvironmentFailure):
         message = stderr[-_STDERR_SHOWN:].strip().partition(b"\n\n")[0]
         words = message.decode("utf-8", "backslashreplace")
         command = " ".join(_shown(argument) for argument in arguments)
-        super().__init__(f"git {command} ended with {code}" + (f": {words}" if words else ""))
+        # Of a file that git locks for writing; what git says besides is in the user's language.
+        hint = LOCKED if b".lock'" in stderr else None
+        ended = f"git {command} ended with {code}"
+        super().__init__(f"{ended}: {words}" if words else ended, hint=hint)
         self.code = code
         self.stderr = stderr
 

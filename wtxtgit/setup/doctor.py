@@ -31,15 +31,14 @@ from wtxtgit.filter.status import (
     tracked,
     unfiltered_texts,
 )
-from wtxtgit.git import driver, index, run, staging, work_tree
+from wtxtgit.git import index, locks, run, staging, work_tree
 from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository
+from wtxtgit.git.repository import DRIVER, UNSET, Repository
 from wtxtgit.git.store.reader import without_blob
 from wtxtgit.io.files import view_file
 from wtxtgit.io.progress import Progress, expect, finish_file
-from wtxtgit.remotes.payload import store_url
-from wtxtgit.setup import diagnosis, hooks, install, leftovers, sizes, track
+from wtxtgit.setup import diagnosis, install, leftovers, sizes, starting, track
 from wtxtgit.setup.diagnosis import (
     CheckResult,
     Diagnosis,
@@ -51,7 +50,6 @@ from wtxtgit.setup.diagnosis import (
     listed,
     shown,
 )
-from wtxtgit.setup.hooks import SENDING
 
 MODULES = {
     "numpy": "numpy",
@@ -75,6 +73,7 @@ MODULES = {
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
 LFS_DRIVER = b"lfs"
 """The filter of git-lfs in gitattributes files."""
+_HOUR = 3600
 
 if sys.version_info < (3, 14):
     MODULES["backports.zstd"] = "backports.zstd"
@@ -89,7 +88,7 @@ def examine(repo: Repository | None, progress: Progress | None = None) -> Diagno
 
     `progress` counts checks as files.
     """
-    configured = _result_or_error("driver", lambda: _configured(repo))
+    configured = _result_or_error("driver", lambda: starting.configured(repo))
     pending: list[_Check] = [
         _guarded_check("git", _git_version),
         _guarded_check("python", _modules),
@@ -97,7 +96,7 @@ def examine(repo: Repository | None, progress: Progress | None = None) -> Diagno
     ]
     # The driver is not started if it is not set up, or was set up by somebody else.
     if configured.level is Level.OK:
-        pending.append(_guarded_check("start", lambda: _starts(repo)))
+        pending.append(_guarded_check("start", lambda: starting.starts(repo)))
     if repo is not None and not repo.is_bare:
         pending += _repository_checks(repo)
     expect(progress, None, len(pending))
@@ -120,7 +119,7 @@ def repair(
     `progress` counts checks, as in `examine`.
     """
     actions: list[str] = []
-    fix_driver = partial(_fix_driver, settings=settings)
+    fix_driver = partial(starting.fix_driver, settings=settings)
     repairs: dict[str, Callable[[Repository | None], list[str]]] = {
         "driver": fix_driver,
         "start": fix_driver,
@@ -128,6 +127,8 @@ def repair(
         "raw-binary": _fix_raw,
         "work-tree": partial(_fix_work_tree, settings=settings, mend=mend),
         "leftovers": _fix_leftovers,
+        "locks": _fix_locks,
+        "hook": starting.fix_hooks,
         "deltas": _fix_settings,
         "memory": _fix_settings,
     }
@@ -181,48 +182,6 @@ def _modules() -> CheckResult:
     return CheckResult("python", Level.OK, ", ".join(versions))
 
 
-def _configured(repo: Repository | None) -> CheckResult:
-    now = _config(repo)
-    values = {key: now.get(key) for key in driver.KEYS}
-    foreign = [key for key, value in values.items() if value and not driver.is_ours(key, value)]
-    missing = [key for key, value in values.items() if value is None]
-    if foreign:
-        # Git prefers a repository's own value.
-        local = {} if repo is None else install.driver_values(scope="local", cwd=repo.home)
-        where = " --local" if any(local.get(key) for key in foreign) else ""
-        return CheckResult(
-            "driver",
-            Level.ERROR,
-            f"not set by wtxtgit: {', '.join(foreign)}",
-            f"wtxtgit install{where} --force",
-        )
-    if missing:
-        problem = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
-        return CheckResult(
-            "driver", Level.ERROR, f"the driver {problem}", "wtxtgit install", fixable=True
-        )
-    return CheckResult("driver", Level.OK, "the filter, diff and merge drivers are set up")
-
-
-def _config(repo: Repository | None) -> Config:
-    return repo.config if repo else Config(None)
-
-
-def _starts(repo: Repository | None) -> CheckResult:
-    """Check that every launcher in the configured commands starts: if a diff driver fails, so
-    does `git diff`.
-    """
-    now = _config(repo)
-    values = {key: now.get(key) or "" for key in driver.COMMANDS}
-    launchers = {driver.launcher_of(key, value): None for key, value in values.items()}
-    try:
-        for launcher in filter(None, launchers):
-            install.check_start(launcher.command(driver.COMMANDS["filter.wtxt.process"]))
-    except EnvironmentFailure as error:
-        return CheckResult("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
-    return CheckResult("start", Level.OK, "the filter and the drivers start and answer")
-
-
 def _repository_checks(repo: Repository) -> list[_Check]:
     try:
         entries = tracked(repo)
@@ -235,6 +194,7 @@ def _repository_checks(repo: Repository) -> list[_Check]:
     return [
         # First, since other checks may write, which removes leftovers.
         _guarded_check("leftovers", lambda: _leftovers(repo)),
+        _guarded_check("locks", lambda: _locks(repo)),
         _guarded_check("blobs", lambda: _blobs(repo, entries)),
         _guarded_check("attributes", lambda: _attributes(repo, entries)),
         _guarded_check("eol", lambda: _line_endings(repo)),
@@ -246,7 +206,7 @@ def _repository_checks(repo: Repository) -> list[_Check]:
         _guarded_check("work-tree", lambda: _work_tree(repo, files())),
         lambda: _size_checks(repo, entries),
         _guarded_check("compression", lambda: _compression(repo, files())),
-        _guarded_check("hook", lambda: _hook(repo)),
+        _guarded_check("hook", lambda: starting.hook(repo)),
     ]
 
 
@@ -523,6 +483,47 @@ def _blobs(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     )
 
 
+def _locks(repo: Repository) -> CheckResult:
+    """Check for locks of git's own that a killed git left."""
+    found = locks.find(repo)
+    if left := [one for one in found if one.is_left_behind]:
+        return CheckResult(
+            "locks",
+            Level.WARN,
+            f"left behind by a killed git: {_named(repo, left)}",
+            "wtxtgit doctor --fix removes it",
+            fixable=True,
+            paths=_paths(repo, left),
+        )
+    if untold := [one for one in found if one.holders is None]:
+        files = " ".join(shown(os.fsencode(one.path)) for one in untold)
+        return CheckResult(
+            "locks",
+            Level.WARN,
+            f"held by a process, or left behind by one: {_named(repo, untold)}",
+            f"rm -- {files}, if no git is at work in this repository",
+            paths=_paths(repo, untold),
+        )
+    at_work = [f"process {one.holders[0]} ({_named(repo, [one])})" for one in found if one.holders]
+    return CheckResult(
+        "locks", Level.OK, f"may be held: {', '.join(at_work)}" if at_work else "none"
+    )
+
+
+def _paths(repo: Repository, found: Sequence[locks.Lock]) -> tuple[bytes, ...]:
+    return tuple(leftovers.shown_from(repo, one.path) for one in found)
+
+
+def _named(repo: Repository, found: Sequence[locks.Lock]) -> str:
+    return f"{listed(_paths(repo, found))}, {_age(min(one.seconds for one in found))} old"
+
+
+def _age(seconds: float) -> str:
+    if seconds < _HOUR:
+        return f"{seconds:.0f} s"
+    return f"{seconds / _HOUR:.0f} h"
+
+
 def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckResult]:
     """Check whether tracked files are too large for forges, or for git with its current
     settings.
@@ -555,35 +556,11 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
     return CheckResult("compression", Level.OK, "no compressed checkpoints")
 
 
-def _hook(repo: Repository) -> CheckResult:
-    installed = hooks.installed(repo)
-    if (
-        not hooks.sends_data(repo)
-        and any(one.detached for one in track.list_patterns(repo).patterns)
-        and store_url.remotes(repo)
-    ):
-        return CheckResult(
-            "hook", Level.WARN, "git push sends detached texts without their data", SENDING
-        )
-    missing = [name for name in hooks.NAMES if name not in installed]
-    if not installed:
-        return CheckResult(
-            "hook", Level.OK, "no hooks are installed; wtxtgit install --hooks adds them"
-        )
-    if missing:
-        names = ", ".join(missing)
-        return CheckResult("hook", Level.OK, f"no hook {names}; wtxtgit install --hooks adds it")
-    return CheckResult("hook", Level.OK, f"the hooks are installed: {', '.join(installed)}")
-
-
-def _fix_driver(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
-    scope = "global"
-    if repo is not None and any(install.driver_values(scope="local", cwd=repo.home).values()):
-        scope = "local"
-    installed = install.install(
-        scope=scope, with_hooks=False, force=False, repo=repo, settings=settings
+def _fix_locks(repo: Repository | None) -> list[str]:
+    removed = locks.remove(repo) if repo else []
+    return (
+        [f"removed {shown(leftovers.shown_from(repo, path))}" for path in removed] if repo else []
     )
-    return [f"set {key} in the {scope} config" for key in installed.keys]
 
 
 def _fix_attributes(repo: Repository | None) -> list[str]:

@@ -23,7 +23,14 @@ from wtxtgit.git import index, index_file, run, staging, work_tree
 from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
-from wtxtgit.git.repository import Config, Repository, change_config, values_like
+from wtxtgit.git.repository import (
+    Config,
+    Repository,
+    Setting,
+    change_config,
+    settings_like,
+    values_like,
+)
 from wtxtgit.git.work_tree import moment, work_trees
 from wtxtgit.io.files import shown_path
 from wtxtgit.io.temporary import temporary_folder
@@ -98,11 +105,14 @@ def install(
         hooks.check_place(repo, force=force)
     # The filter first: hooks that check texts are useless without the filter that makes them.
     changed = set_driver(launcher, scope=scope, force=force, cwd=cwd)
-    installed_hooks: tuple[Path, ...] = ()
-    if repo is not None and with_hooks:
-        installed_hooks = hooks.install(repo, launcher, force=force)
+    placed: dict[Path, None] = {}
+    if repo is not None:
+        # Those that are there must not go on starting an installation that is gone.
+        placed.update(dict.fromkeys(hooks.renew(repo, launcher)))
+        if with_hooks:
+            placed.update(dict.fromkeys(hooks.install(repo, launcher, force=force)))
     files = Resmudged() if repo is None or repo.is_bare else resmudge(repo, settings)
-    names = tuple(map(os.fspath, installed_hooks))
+    names = tuple(map(os.fspath, placed))
     return Installed(scope, launcher.command(), changed.keys, changed.foreign, names, files)
 
 
@@ -313,6 +323,15 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     for key in ours:
         change_config(scope, "--unset-all", key, cwd=cwd)
     return Changed(tuple(ours), foreign)
+
+
+def effective(*, scope: str | None = None, cwd: Path | None = None) -> dict[str, Setting]:
+    """Return those of the driver's keys that are set, with the values that git obeys.
+
+    With `scope` only those in the file of that scope, to which `install` writes.
+    """
+    settings = settings_like(_DRIVERS, scope=scope, cwd=cwd)
+    return {key: settings[key] for key in KEYS if key in settings}
 
 
 def driver_values(*, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
