@@ -157,7 +157,7 @@ class TestVerify:
             ("hmac_a.fold --hmac-key other.key", 1, "hmac: "),
             ("none_json_a.fold --hmac-key hmac.key", 1, "hmac: "),
             ("none_json_a.fold --hmac-key hmac.key --allow-unauthenticated", 0, "ok "),
-            ("none_json_a.fold --max-chunk 1", 1, "limit: "),
+            ("none_json_a.fold --max-chunk 1", 5, "limit: "),
             ("none_json_a.fold --require-signed", 4, "signature: "),
             ("none_json_a.fold notes.txt", 3, "unknown "),
             ("hmac_a.fold notes.txt --hmac-key other.key", 1, "FAILED "),
@@ -175,7 +175,7 @@ class TestVerify:
     def test_the_table_has_the_codes_of_the_help(self) -> None:
         formats, codes, options = tables(PAGE, "Verify")
         assert {row[0] for row in formats} >= {"FOLD", "AERO", "AEROSET", "MLCP", "TARIDX"}
-        assert [row[0] for row in codes] == ["0", "1", "3", "4"]
+        assert [row[0] for row in codes] == ["0", "1", "3", "4", "5"]
         assert {span.split()[0] for row in options for span in spans(row[0])} == {
             "--key",
             "--hmac-key",

@@ -312,7 +312,12 @@ class TestCommits:
     def test_all_kinds_are_tried(self) -> None:
         tried = {kind for kind, _ in MAKERS}
         # tests/e2e/test_strict.py follows the last one.
-        assert set(audit.HINTS) - tried == {"bad-root", "shallow", audit.ODD_CHECKPOINT}
+        assert set(audit.HINTS) - tried == {
+            "bad-root",
+            "shallow",
+            audit.ODD_CHECKPOINT,
+            audit.UNCHECKED,
+        }
 
     def test_signers_that_those_of_before_let_in(self, repo: Sealed) -> None:
         """The other way of the same hint."""
@@ -481,5 +486,6 @@ class TestStaged:
 
     def test_all_kinds_are_tried(self) -> None:
         tried = {kind for kind, _ in MAKERS}
-        others = {"bad-root", LARGE_BLOB, STALE_INDEX, UNFILTERED, audit.ODD_CHECKPOINT}
+        others = {"bad-root", LARGE_BLOB, STALE_INDEX, UNFILTERED}
+        others |= {audit.ODD_CHECKPOINT, audit.UNCHECKED}
         assert set(check.HINTS) - tried == others

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.cli.test_limits import many
 from tests.data import DATA, fixture
 from tests.e2e.sealed import MODEL, ROOT, Sealed, checkpoint
 from tests.kit import Repo
@@ -108,3 +109,16 @@ def test_files_of_sets_are_left_to_verify(chain: Sealed) -> None:
     chain.add("__1_0.distcp", ".gitattributes")
     chain.seal("__1_0.distcp")
     assert ("__1_0.distcp", "odd-checkpoint") not in found(chain, "check", "--staged", "--strict")
+
+
+def test_strict_checks_and_audits_refuse_it_as_not_checked(repo: Repo, keys: None) -> None:
+    sealed = Sealed(repo.path)
+    sealed.track("*.safetensors")
+    sealed.write("m.safetensors", b"".join(clean(memoryview(many()), threads=1).pieces()))
+    sealed.add("m.safetensors")
+    said = sealed.call("check", "--staged", "--strict", ok=(5,))
+    assert "unchecked-checkpoint: byte 8: header lists more items" in said.out
+    assert "not checked: 1 file checked, 1 error" in said.out
+    sealed.commit("many")
+    said = sealed.call("audit", "--strict", ok=(5,))
+    assert "FAILED" not in said.out

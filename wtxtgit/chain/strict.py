@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from wtxtgit.checkpoint.open import as_checked_out, blob
 from wtxtgit.containers import any_format, registry
 from wtxtgit.git.repository import Repository
+from wtxtgit.model.findings import LIMITS
 from wtxtgit.remotes.lfs_pointer import read_pointer
-from wtxtgit.report.audit import ODD_CHECKPOINT, Finding
+from wtxtgit.report.audit import ODD_CHECKPOINT, UNCHECKED, Finding
 
 
 def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) -> Iterator[Finding]:
@@ -33,4 +34,5 @@ def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) ->
             continue
         findings = any_format.check(data)
         for problem in (*findings.errors, *findings.warnings)[:1]:
-            yield Finding(commit, path, ODD_CHECKPOINT, str(problem))
+            kind = UNCHECKED if problem.kind in LIMITS else ODD_CHECKPOINT
+            yield Finding(commit, path, kind, str(problem))

@@ -18,6 +18,7 @@ from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.io.files import named, shown, write_output
 from wtxtgit.io.progress import Portion, Progress
 from wtxtgit.io.view import Buffer, ByteView, counted, view_of, write_all
+from wtxtgit.model.findings import LIMITS
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
@@ -48,8 +49,8 @@ class ContainerRecovery(JsonObject):
     """What a damaged container still has.
 
     `state` is `intact` if `verify` finds no error, `whole` if no tensor is lost, `partial` if
-    something is, `lost` if nothing can be read. `missing` describes what is lost beside the listed
-    tensors, `dropped` what is not in `output`.
+    something is, `lost` if nothing can be read, `unread` if a limit was in the way. `missing`
+    describes what is lost beside the listed tensors, `dropped` what is not in `output`.
     """
 
     KEYS = "path format state tensors missing notes dropped output?"
@@ -116,7 +117,10 @@ def _salvaged(target: str, data: ByteView, options: ReadOptions) -> SalvagedCont
     try:
         left = any_format.salvage(data, options)
     except FormatError as error:
-        report = ContainerRecovery(target, kind, "lost", missing=(error.message,))
+        if error.kind in LIMITS:
+            report = ContainerRecovery(target, kind, "unread", notes=(error.message,))
+        else:
+            report = ContainerRecovery(target, kind, "lost", missing=(error.message,))
         return SalvagedContainer(data, Salvage(), report)
     left = replace(left, tensors=tuple(map(_decoded, left.tensors)))
     notes = list(left.notes)
@@ -157,6 +161,8 @@ def write(
         _keep(out, pieces, [left.tensors[n].tensor for n in numbers], options, progress)
         return replace(done.report, output=str(out))
     target, _ = convert.target_of(out)
+    if done.report.state == "unread":
+        return done.report
     if not numbers:
         return replace(done.report, notes=(*done.report.notes, _NOTHING))
     plain: dict[str, Tensor] = {}

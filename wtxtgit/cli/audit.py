@@ -166,7 +166,7 @@ def print_report(report: AuditReport) -> None:
         todo = list(hints(report.findings, report.settled).items())
         print_table(("kind", "what to do"), todo, whole=("what to do",))
         print_line()
-    print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
+    print_line(f"{report.word}: {totals(report)}")
     if report.signers:
         print_line(f"trusted: {', '.join(report.signers)}")
     for note in report.notes:

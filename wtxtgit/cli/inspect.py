@@ -293,7 +293,7 @@ def verify(
 
     Damage is reported by line, array and chunk, or by byte offset. The exit code is 0
     only if everything holds, 1 for damage, 3 if a file is of no kind that can be checked,
-    and 4 if only signatures fail.
+    4 if only signatures fail, and 5 if a file is over a limit of wtxtgit and not checked.
 
     \b
     wtxtgit verify model.fold.wtxt
@@ -341,6 +341,8 @@ def print_verdict(verdict: Verdict) -> None:
     """Print the verdicts on files, for people."""
     for file in verdict.files:
         word = "ok" if file.ok else "FAILED" if file.known else "unknown"
+        if file.known and file.is_over_limits:
+            word = "not checked"
         print_line(f"{word:7} {file.path}  ({_about_file(file)})")
         for problem in file.errors[:_MOST]:
             print_line(f"        {problem.kind}: {problem}")

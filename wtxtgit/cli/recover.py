@@ -16,7 +16,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
 from wtxtgit.cli.options import FILE, CheckpointTarget, rewriting_options
 from wtxtgit.cli.output import are_here, is_printed, print_json, print_line, print_table, progress
-from wtxtgit.errors import UsageError, counted
+from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.io.files import shown
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.salvage import TensorState
@@ -203,6 +203,7 @@ _STATES = {
     "whole": "all of it was recovered",
     "partial": "not all of it could be recovered",
     "lost": "nothing could be recovered",
+    "unread": "not read: over a limit",
 }
 
 
@@ -233,6 +234,8 @@ def _salvage(
             report = salvaging.write(done, output, options, advance)
     if not is_printed(report, as_json):
         _print_salvage(report)
+    if report.state == "unread":
+        return EnvironmentFailure.exit_code
     return 0 if report.state in ("intact", "whole") else 1
 
 

@@ -262,6 +262,6 @@ def print_report(report: CheckReport, folder: str) -> None:
         )
         print_table(("kind", "what to do"), list(todo), whole=("what to do",))
         print_line()
-    print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
+    print_line(f"{report.word}: {totals(report)}")
     for line in report.notes:
         print_line(f"note: {line}")

@@ -10,6 +10,9 @@ from typing import Any, Self, final, overload
 from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
 from wtxtgit.model.plain import JsonObject
 
+LIMITS = frozenset({"limit"})
+"""Kinds of problems that say nothing about a file but that it is more than is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem(JsonObject):

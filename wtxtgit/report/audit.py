@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from wtxtgit.errors import CheckError, TrustError, counted
+from wtxtgit.errors import CheckError, EnvironmentFailure, TrustError, counted
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.figures import OID_SHOWN
 
@@ -45,7 +45,8 @@ def _mended(command: str, about: str = "") -> str:
 
 UNSEALED = "unsealed"
 ODD_CHECKPOINT = "odd-checkpoint"
-"""Only strict checks and audits find this kind."""
+UNCHECKED = "unchecked-checkpoint"
+"""A checkpoint over a limit: only strict checks and audits find this kind."""
 HINTS = {
     "raw-binary": _mended(_CLEAN),
     "corrupt-text": _mended(f"git checkout COMMIT^ -- PATH && {_RESEAL}"),
@@ -74,6 +75,8 @@ HINTS = {
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
     "fine, audit without --strict",
+    UNCHECKED: "wtxtgit verify --strict -- PATH  # once it is checked out, shows the limit; audit "
+    "without --strict if that is enough",
     "lfs-pointer": _mended(FROM_LFS, FETCH),
 }
 """What to do about each kind; COMMIT and PATH are replaced by those of a finding.
@@ -192,12 +195,23 @@ class WithFindings:
 
     @property
     def exit_code(self) -> int:
-        """0 if all holds; 1 for an integrity error; 4 if only trust fails."""
+        """0 if all holds; 1 for an integrity error; 4 if only trust fails; 5 if all that is left
+        is what was not checked because of a limit.
+        """
         kinds = {finding.kind for finding in self.errors}
         # Integrity comes first: if the bytes can't be trusted, it does not matter who signed them.
-        if kinds - UNTRUSTED:
+        if kinds - UNTRUSTED - {UNCHECKED}:
             return CheckError.exit_code
-        return TrustError.exit_code if kinds else 0
+        if kinds & UNTRUSTED:
+            return TrustError.exit_code
+        return EnvironmentFailure.exit_code if kinds else 0
+
+    @property
+    def word(self) -> str:
+        """What the report says in one word."""
+        if self.ok:
+            return "ok"
+        return "not checked" if {one.kind for one in self.errors} == {UNCHECKED} else "FAILED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,15 @@ from enum import StrEnum
 
 from wtxtgit.errors import counted
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.audit import FETCH, FROM_LFS, ODD_CHECKPOINT, Finding, WithFindings, pasted
+from wtxtgit.report.audit import (
+    FETCH,
+    FROM_LFS,
+    ODD_CHECKPOINT,
+    UNCHECKED,
+    Finding,
+    WithFindings,
+    pasted,
+)
 
 LARGE_BLOB = "large-blob"
 UNFILTERED = "unfiltered-text"
@@ -40,6 +48,8 @@ HINTS = {
     "commit that has signers, and that HEAD descends from",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH shows the "
     "problems; git config --unset wtxtgit.strict if the file is fine",
+    UNCHECKED: "wtxtgit verify --strict -- PATH  # shows the limit; git config --unset "
+    "wtxtgit.strict commits the file unchecked",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "
     "-- PATH, to store a plain file",
     STALE_INDEX: "wtxtgit reseal --stage -- PATH",

@@ -18,6 +18,7 @@ ABOUT = {
     "raw-binary": "A tracked path holds a raw binary, not the text that the filter makes.",
     "corrupt-text": "A text does not verify.",
     "odd-checkpoint": "The text of a checkpoint that verify --strict rejects.",
+    "unchecked-checkpoint": "A checkpoint is over a limit, and was not checked.",
     "not-canonical": "A text verifies, but is not the text that the filter makes.",
     "untracked-artifact": "A checkpoint is no longer filtered, or was replaced by a link.",
     "altered-checkout": "Attributes make a checkout write bytes that were not sealed.",

@@ -136,7 +136,7 @@ def _literal(shown: str) -> str:
 
 def summary(report: AuditReport) -> str:
     """Return the report: a verdict, the findings in a table, what to do, who is trusted."""
-    verdict = f"### wtxtgit audit: {'ok' if report.ok else 'FAILED'}"
+    verdict = f"### wtxtgit audit: {report.word}"
     todo = hints(report.findings, report.settled)
     lines = [verdict, "", totals(report), *_findings(report.findings, todo)]
     if report.signers:
@@ -148,7 +148,7 @@ def summary(report: AuditReport) -> str:
 
 def check_summary(report: CheckReport) -> str:
     """Return the report of a check of the index in the same form as `summary`."""
-    verdict = f"### wtxtgit check: {'ok' if report.ok else 'FAILED'}"
+    verdict = f"### wtxtgit check: {report.word}"
     todo = check.hints(report)
     lines = [verdict, "", check.totals(report), *_findings(report.findings, todo)]
     return "\n".join([*lines, *_notes(report.notes)]) + "\n"

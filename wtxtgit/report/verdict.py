@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError, counted
-from wtxtgit.model.findings import Problem, total
+from wtxtgit.errors import (
+    CheckError,
+    EnvironmentFailure,
+    InputError,
+    TrustError,
+    WtxtgitError,
+    counted,
+)
+from wtxtgit.model.findings import LIMITS, Problem, total
 from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})
@@ -117,6 +124,8 @@ class FileVerdict(JsonObject):
 
     def _summary(self) -> str:
         verdict = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
+        if self.is_over_limits:
+            verdict = "not checked"
         return f"{self.path}: {self.format}, {verdict}"
 
     def _repr_html_(self) -> str:
@@ -131,6 +140,11 @@ class FileVerdict(JsonObject):
     @property
     def ok(self) -> bool:
         return not self.errors
+
+    @property
+    def is_over_limits(self) -> bool:
+        """Whether limits are all that kept the file from being checked."""
+        return bool(self.errors) and {error.kind for error in self.errors} <= LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +161,16 @@ class Verdict(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """0 if all holds; 1 for damage; 4 if only signatures fail; 3 if nothing can be checked."""
+        """0 if all holds; 1 for damage; 4 if only signatures fail; 5 if limits kept a file from
+        being checked; 3 if nothing can be checked.
+        """
         if self.ok:
             return 0
         kinds = {p.kind for file in self.files if file.known for p in file.errors}
-        if kinds - UNTRUSTED:
+        if kinds - UNTRUSTED - LIMITS:
             return CheckError.exit_code
         if kinds:
-            return TrustError.exit_code
+            error = TrustError if kinds & UNTRUSTED else EnvironmentFailure
+            return error.exit_code
         failures = [file.failure for file in self.files if file.failure is not None]
         return max((failure.exit_code for failure in failures), default=InputError.exit_code)
