@@ -13,7 +13,7 @@ from tests.kit.told import Told
 from tests.remotes.servers import Fault, Front
 from tests.store.chunks import added, named, trained, weights
 from wtxtgit.errors import InputError, RemoteUnavailable
-from wtxtgit.remotes import http, oci
+from wtxtgit.remotes import pace
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.payload import push as payload_push
 from wtxtgit.remotes.payload.detached_texts import DetachedText
@@ -297,6 +297,5 @@ class SilenceTests(FaultTests):
         own: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        for module in (http, oci):
-            monkeypatch.setattr(module, "SILENCE", 0.2)
+        monkeypatch.setattr(pace, "SILENCE", 0.2)
         self.fails(Fault(hangs=True), place, writer, front, own)

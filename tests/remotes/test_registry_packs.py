@@ -37,7 +37,7 @@ from wtxtgit.errors import EnvironmentFailure, RemoteRefused
 from wtxtgit.git import run
 from wtxtgit.io.files import view_file
 from wtxtgit.io.workers import Workers
-from wtxtgit.remotes import oci
+from wtxtgit.remotes import oci, pace
 from wtxtgit.remotes.payload import registry_packs
 from wtxtgit.remotes.payload.place import OutgoingPack
 from wtxtgit.remotes.payload.registry_packs import RegistryPacks
@@ -286,7 +286,7 @@ class TestAStrangeRegistry:
         monkeypatch.setattr(oci, "MAX_TAGS", 8)
         with pytest.raises(RemoteRefused, match="more than 8"):
             place.packs()
-        monkeypatch.setattr(oci, "_MOST", len(tags) - 1)
+        monkeypatch.setattr(pace, "MOST", len(tags) - 1)
         with pytest.raises(RemoteRefused, match="too large"):
             place.packs()
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wtxtgit.containers import json_text
 from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, RemoteUnavailable
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import PIECE, ByteView, mapped
+from wtxtgit.remotes import pace
 from wtxtgit.remotes.target import Span
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-SILENCE = 60
-"""Seconds for which a server may send nothing."""
-CONNECT = 20
 _LATER = frozenset((408, 425, 429))
 """Statuses below 500 that ask for another try: RFC 9110, section 15.5; RFC 6585; RFC 8470."""
 _SERVER = 500
@@ -93,12 +92,13 @@ def client(label: str) -> Iterator[httpx.Client]:
     log = logging.getLogger("httpx")
     if _WITHOUT_QUERY not in log.filters:
         log.addFilter(_WITHOUT_QUERY)
-    timeout = httpx.Timeout(SILENCE, connect=CONNECT)
+    timeout = httpx.Timeout(pace.SILENCE, connect=pace.CONNECT)
     headers = {"accept-encoding": "identity"}
     with (
         failures(label),
         httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as http,
     ):
+        pace.set_pace(http)
         yield http
 
 
@@ -172,6 +172,29 @@ def at_most(label: str, blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
         if most < 0:
             raise RemoteRefused(f"{label}: the answer is too large")
         yield block
+
+
+class SmallAnswer(NamedTuple):
+    """An answer that is not a file, with its whole body; without one if the request failed."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+def small(label: str, http: httpx.Client, method: str, url: str, **options: Any) -> SmallAnswer:
+    """Send a request whose answer is small; raises RemoteRefused if it is not."""
+    with http.stream(method, url, **options) as answer:
+        blocks = answer.iter_bytes(PIECE) if answer.is_success else ()
+        content = b"".join(at_most(label, blocks, pace.MOST))
+        return SmallAnswer(answer.status_code, answer.headers, content)
+
+
+def parsed(content: bytes) -> object:
+    """Return the value of a JSON text of a server; raises FormatError for others, and for one that
+    is beyond the limits of JSON in containers.
+    """
+    return json_text.parse(memoryview(content), "the answer")
 
 
 class HttpAnswer(NamedTuple):

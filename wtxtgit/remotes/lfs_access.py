@@ -5,15 +5,16 @@ https://github.com/git-lfs/git-lfs/blob/main/docs/api/server-discovery.md
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from wtxtgit.errors import FormatError
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.ssh import SshPlace, answer, place_of_url
+from wtxtgit.remotes.http import parsed
 from wtxtgit.remotes.urls import is_loopback
 
 _HTTPS = "https" + "://"
@@ -83,13 +84,13 @@ class SshGrants:
 
 def _parsed(output: bytes | None) -> Granted:
     try:
-        match json.loads(output or b""):
+        match parsed(output or b""):
             case {"header": dict() as header, **more} if all(
                 isinstance(text, str) for item in header.items() for text in item
             ):
                 headers = {key.lower(): value for key, value in header.items()}
                 return Granted(headers, _address(more.get("href")))
-    except (ValueError, RecursionError):
+    except (FormatError, ValueError):
         pass
     return NOTHING
 

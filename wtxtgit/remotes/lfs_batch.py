@@ -13,11 +13,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable, UsageError, WtxtgitError
+from wtxtgit.errors import (
+    FormatError,
+    InputError,
+    RemoteRefused,
+    RemoteUnavailable,
+    UsageError,
+    WtxtgitError,
+)
 from wtxtgit.git.credentials import Login
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import PIECE, ByteView
-from wtxtgit.remotes.http import GONE, HttpAnswer, client, failure, failures, ranges, received
+from wtxtgit.remotes.http import (
+    GONE,
+    HttpAnswer,
+    SmallAnswer,
+    client,
+    failure,
+    failures,
+    parsed,
+    ranges,
+    received,
+    small,
+)
 from wtxtgit.remotes.lfs_access import NOTHING, Granted, SshGrants, server_of
 from wtxtgit.remotes.lfs_pointer import LfsObject
 from wtxtgit.remotes.target import Outgoing, Span, check_content, checked_pieces
@@ -204,19 +222,18 @@ class _BatchSession:
             **self._headers(action),
             "content-length": str(len(file.content)),
         }
-        answer = self._http.put(
-            action["href"], headers=headers, content=map(bytes, checked_pieces(file))
-        )
-        self._check(answer.status_code, answer.headers, file.name)
+        content = map(bytes, checked_pieces(file))
+        answer = self._small("PUT", action["href"], headers=headers, content=content)
+        self._check(answer.status, answer.headers, file.name)
 
     def verify(self, action: Mapping[str, Any], sent: LfsObject) -> None:
         headers = {"accept": _MEDIA, "content-type": _MEDIA, **self._headers(action)}
         body = {"oid": sent.sha256, "size": sent.nbytes}
-        answer = self._http.post(action["href"], headers=headers, json=body)
+        answer = self._small("POST", action["href"], headers=headers, json=body)
         # What it accepted a moment ago is missing or different there: it can be sent again.
-        if answer.status_code in _NOT_AS_SENT:
+        if answer.status in _NOT_AS_SENT:
             raise RemoteUnavailable(f"{self._label}: {sent.sha256}: arrived with different content")
-        self._check(answer.status_code, answer.headers, sent.sha256)
+        self._check(answer.status, answer.headers, sent.sha256)
 
     def pieces(self, action: Mapping[str, Any], lfs_object: LfsObject) -> Generator[bytes]:
         """Yield an object as it arrives; nothing if it is gone."""
@@ -239,23 +256,26 @@ class _BatchSession:
         known = self._login.headers
         answer = self._posted(url, body)
         if not self._granted().headers:
-            if answer.status_code == _UNAUTHORIZED and self._login.ask(known):
+            if answer.status == _UNAUTHORIZED and self._login.ask(known):
                 answer = self._posted(url, body)
-            if answer.status_code in (*_OK, _UNAUTHORIZED):
-                self._login.settle(is_good=answer.status_code != _UNAUTHORIZED)
-        if answer.status_code in GONE and body["operation"] == _DOWNLOAD:
+            if answer.status in (*_OK, _UNAUTHORIZED):
+                self._login.settle(is_good=answer.status != _UNAUTHORIZED)
+        if answer.status in GONE and body["operation"] == _DOWNLOAD:
             # Some servers answer in this way for all objects together.
-            error = {"code": answer.status_code}
+            error = {"code": answer.status}
             return {"objects": [{**entry, "error": error} for entry in body["objects"]]}
-        self._check(answer.status_code, answer.headers, "objects/batch")
+        self._check(answer.status, answer.headers, "objects/batch")
         try:
-            return answer.json()
-        except ValueError:
+            return parsed(answer.content)
+        except FormatError:
             raise self._strange() from None
 
-    def _posted(self, url: str, body: object) -> httpx.Response:
+    def _posted(self, url: str, body: object) -> SmallAnswer:
         headers = {"accept": _MEDIA, "content-type": _MEDIA, **self._who}
-        return self._http.post(url, headers=headers, json=body)
+        return self._small("POST", url, headers=headers, json=body)
+
+    def _small(self, method: str, url: str, **options: Any) -> SmallAnswer:
+        return small(self._label, self._http, method, url, **options)
 
     def _parsed(
         self, answer: object, requested: Sequence[LfsObject]

@@ -19,18 +19,24 @@ from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable, UsageError, WtxtgitError
+from wtxtgit.errors import (
+    FormatError,
+    InputError,
+    RemoteRefused,
+    RemoteUnavailable,
+    UsageError,
+    WtxtgitError,
+)
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import PIECE
-from wtxtgit.remotes.http import CONNECT, GONE, SILENCE, HttpAnswer, at_most, failure, needed
+from wtxtgit.remotes import pace
+from wtxtgit.remotes.http import GONE, HttpAnswer, at_most, failure, needed, parsed
 from wtxtgit.remotes.target import Outgoing, check_content, checked_pieces
 from wtxtgit.remotes.urls import is_loopback
 
 MAX_TAGS = 1 << 20
 _TITLE = "org.opencontainers.image.title"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-_MOST = 4 * 1024 * 1024
-"""Most bytes of an answer that is no blob, as for manifests: distribution-spec, "Push"."""
 _AT_ONCE = 1000
 """Tags in one request."""
 _CONFIG = b"{}"
@@ -95,7 +101,7 @@ def _failures(label: str, what: str = "can't be reached") -> Iterator[None]:
         raise needed(label, "oras") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         raise RemoteUnavailable(f"{label}: {what}: {type(error).__name__}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         # oras raises these for malformed answers.
         raise RemoteRefused(f"{label}: {type(error).__name__} in oras") from None
 
@@ -136,8 +142,8 @@ class OciRepository:
         answer = self._ask("GET", f"manifests/{tag}", headers={"Accept": _MANIFEST}, ok=(200, 404))
         if answer.status_code == 404:
             return None
-        with contextlib.suppress(ValueError, RecursionError):
-            manifest = json.loads(answer.content)
+        with contextlib.suppress(FormatError):
+            manifest = parsed(answer.content)
             if isinstance(manifest, dict):
                 return manifest
         raise InputError(f"{self.label}: {tag}: the registry's answer is not a manifest")
@@ -167,7 +173,7 @@ class OciRepository:
         while query:
             answer = self._ask("GET", f"tags/list?{query}", ok=(200, 404))
             # A repository is only created with its first artifact.
-            page = answer.json().get("tags") or [] if answer.status_code == 200 else []
+            page = self._tags_of(answer.content) if answer.status_code == 200 else []
             known = len(tags)
             tags.update((tag, None) for tag in page if isinstance(tag, str))
             if len(tags) > MAX_TAGS:
@@ -177,6 +183,16 @@ class OciRepository:
             link = answer.links.get("next", {}).get("url", "") if len(tags) > known else ""
             query = urlsplit(link).query
         return list(tags)
+
+    def _tags_of(self, content: bytes) -> list[object]:
+        with contextlib.suppress(FormatError):
+            match parsed(content):
+                case {"tags": list() as tags}:
+                    return tags
+                # Of a repository without tags.
+                case {"tags": None}:
+                    return []
+        raise RemoteRefused(f"{self.label}: the registry's answer is not a list of tags")
 
     def blob_size(self, sha256: str) -> int | None:
         """Return the size of a blob in bytes, -1 if it is not stated; None if there is no such
@@ -309,6 +325,25 @@ def _client_class() -> Any:
 def _adapter_class() -> Any:
     import urllib3
     from requests.adapters import HTTPAdapter
+    from urllib3 import connection, connectionpool
+
+    class Plain(connection.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock = pace.PacedSocket(self.sock)
+
+    class Encrypted(connection.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock = pace.PacedSocket(self.sock)
+
+    class PlainPool(connectionpool.HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class EncryptedPool(connectionpool.HTTPSConnectionPool):
+        ConnectionCls = Encrypted
+
+    pools = {"http": PlainPool, "https": EncryptedPool}
 
     class Bounded(HTTPAdapter):
         """An adapter with timeouts that limits answers held in memory, except for streamed
@@ -318,11 +353,17 @@ def _adapter_class() -> Any:
         def __init__(self, label: str, *, is_allowed: bool) -> None:
             super().__init__()
             self._label, self._is_allowed = label, is_allowed
+            self.poolmanager.pool_classes_by_scheme = pools
+
+        def proxy_manager_for(self, *arguments: Any, **options: Any) -> Any:
+            manager = super().proxy_manager_for(*arguments, **options)
+            manager.pool_classes_by_scheme = pools
+            return manager
 
         def send(self, request: Any, stream: bool = False, *_: Any, **options: Any) -> Any:
             if not self._is_allowed:
                 raise RemoteRefused(f"{self._label}: redirects to an address without TLS")
-            options["timeout"] = (CONNECT, SILENCE)
+            options["timeout"] = (pace.CONNECT, pace.SILENCE)
             answer = super().send(request, stream=True, **options)
             if not stream or answer.status_code not in (200, 206):
                 content = io.BytesIO()
@@ -330,7 +371,7 @@ def _adapter_class() -> Any:
                 broken = (urllib3.exceptions.HTTPError,) if answer.status_code >= 400 else ()
                 with contextlib.suppress(*broken):
                     blocks = answer.raw.stream(PIECE, decode_content=True)
-                    content.writelines(at_most(self._label, blocks, _MOST))
+                    content.writelines(at_most(self._label, blocks, pace.MOST))
                 content.seek(0)
                 answer.raw = content
             return answer

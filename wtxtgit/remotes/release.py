@@ -20,13 +20,14 @@ from urllib.parse import quote, urlsplit
 
 from wtxtgit.errors import (
     EnvironmentFailure,
+    FormatError,
     RemoteRefused,
     RemoteUnavailable,
     UsageError,
 )
 from wtxtgit.io.files import read_small, shown
 from wtxtgit.io.view import PIECE, ByteView
-from wtxtgit.remotes.http import client, failure, received
+from wtxtgit.remotes.http import SmallAnswer, client, failure, parsed, received, small
 from wtxtgit.remotes.one_by_one import OneByOne, Session, is_same
 from wtxtgit.remotes.target import (
     Outgoing,
@@ -125,19 +126,19 @@ class _ReleaseSession(Session):
 
     def release(self) -> _ReleasePlace | None:
         answer = self._ask("GET", f"releases/tags/{quote(self._tag, safe='')}", (200, _NOT_FOUND))
-        return None if answer.status_code == _NOT_FOUND else self._release(answer)
+        return None if answer.status == _NOT_FOUND else self._release(answer)
 
     def create(self) -> _ReleasePlace:
         # Visitors of the repository don't look for snapshots.
         request = {"tag_name": self._tag, "name": self._tag, "make_latest": "false"}
         answer = self._ask("POST", "releases", (_CREATED, _UNPROCESSABLE), json=request)
-        if answer.status_code == _CREATED:
+        if answer.status == _CREATED:
             return self._release(answer)
         existing = self.release()
         # Another writer was faster, or it is impossible: a tag that rules forbid, an empty
         # repository.
         if existing is None:
-            raise failure(self.label, "a new release", answer.status_code, answer.headers)
+            raise failure(self.label, "a new release", answer.status, answer.headers)
         return existing
 
     def prepare(self) -> None:
@@ -216,16 +217,19 @@ class _ReleaseSession(Session):
             "content-type": "application/octet-stream",
             "content-length": str(len(file.content)),
         }
-        answer = self._http.post(
+        answer = small(
+            self.label,
+            self._http,
+            "POST",
             release.upload,
             params={"name": name},
             headers=headers,
             content=map(bytes, checked_pieces(file)),
         )
-        if answer.status_code == _UNPROCESSABLE:
+        if answer.status == _UNPROCESSABLE:
             return self._met(file, name, release, answer)
-        if answer.status_code != _CREATED:
-            raise failure(self.label, name, answer.status_code, answer.headers)
+        if answer.status != _CREATED:
+            raise failure(self.label, name, answer.status, answer.headers)
         asset = self._asset(self._json(answer))
         if not self._is(asset, file):
             self._delete(asset)
@@ -233,14 +237,14 @@ class _ReleaseSession(Session):
         return asset
 
     def _met(
-        self, file: Outgoing, name: str, release: _ReleasePlace, answer: httpx.Response
+        self, file: Outgoing, name: str, release: _ReleasePlace, answer: SmallAnswer
     ) -> _Asset:
         """Return the asset that has a name already: another writer was faster, or is uploading
         it.
         """
         asset = self.assets(release).get(name)
         if asset is None:
-            raise failure(self.label, name, answer.status_code, answer.headers)
+            raise failure(self.label, name, answer.status, answer.headers)
         if not asset.is_whole:
             raise RemoteUnavailable(f"{self.label}: {name}: somebody else is uploading it")
         if not self._is(asset, file):
@@ -250,23 +254,22 @@ class _ReleaseSession(Session):
     def _delete(self, asset: _Asset) -> None:
         self._ask("DELETE", f"releases/assets/{asset.id}", (204, _NOT_FOUND))
 
-    def _ask(
-        self, method: str, path: str, ok: tuple[int, ...], json: object = None
-    ) -> httpx.Response:
+    def _ask(self, method: str, path: str, ok: tuple[int, ...], json: object = None) -> SmallAnswer:
         headers = {"accept": "application/vnd.github+json"}
-        answer = self._http.request(method, f"{self._base}/{path}", headers=headers, json=json)
-        if answer.status_code not in ok:
+        url = f"{self._base}/{path}"
+        answer = small(self.label, self._http, method, url, headers=headers, json=json)
+        if answer.status not in ok:
             what = path.partition("?")[0]
-            raise failure(self.label, what, answer.status_code, answer.headers)
+            raise failure(self.label, what, answer.status, answer.headers)
         return answer
 
-    def _json(self, answer: httpx.Response) -> Any:
+    def _json(self, answer: SmallAnswer) -> Any:
         try:
-            return answer.json()
-        except ValueError:
+            return parsed(answer.content)
+        except FormatError:
             raise self._strange() from None
 
-    def _release(self, answer: httpx.Response) -> _ReleasePlace:
+    def _release(self, answer: SmallAnswer) -> _ReleasePlace:
         match self._json(answer):
             case {"id": int() as number, "upload_url": str() as upload}:
                 # A URI template: `.../assets{?name,label}`.

@@ -11,8 +11,10 @@ import contextlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +31,17 @@ from wtxtgit.io.files import replace_file, shown, view_file
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
+from wtxtgit.remotes import pace
 
 GIT = "git+"
 """The start of the URL of a file in a repository: `remotes.git_urls`."""
 _BLOCK = 8 * 1024 * 1024
 """Bytes that are read at a time."""
-_SILENCE = 60
-"""Seconds for which an HTTP server may send nothing."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _AUTHORITY = re.compile(r"([^/?#@:]*):(?![0-9]*(?:[/?#]|$))")
 """A user and the start of a password, which may contain what would end a host name."""
 _LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1")
+_RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})")
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _WHOLE_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "memory", "http", "https")
@@ -276,10 +278,32 @@ def _needs(url: str, package: str) -> EnvironmentFailure:
 
 def _patient() -> dict[str, Any]:
     """Return options for HTTP: a large file may take any time, as long as data keep coming."""
-    from aiohttp import ClientTimeout
+    import asyncio
 
-    timeout = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
-    return {"client_kwargs": {"timeout": timeout}}
+    from aiohttp import ClientResponse, ClientTimeout
+
+    class Paced(ClientResponse):
+        async def start(self, connection: Any) -> ClientResponse:
+            # While a file is sent no headers are expected yet.
+            has_body = self.method not in ("GET", "HEAD")
+            async with asyncio.timeout(None if has_body else pace.SILENCE):
+                return await super().start(connection)
+
+        async def read(self) -> bytes:
+            asked = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
+            most = int(asked[2]) - int(asked[1]) + 1 if asked else pace.MOST
+            kept, so_far = bytearray(), pace.Pace()
+            began = time.monotonic()
+            # What is longer than was asked for is refused for its length.
+            while len(kept) <= most and (block := await self.content.readany()):
+                so_far.counted(len(block), time.monotonic() - began)
+                kept += block
+                began = time.monotonic()
+            return bytes(kept)
+
+    silence = {"sock_connect": pace.CONNECT, "sock_read": pace.SILENCE}
+    timeout = ClientTimeout(total=None, **silence)
+    return {"client_kwargs": {"timeout": timeout, "response_class": Paced}}
 
 
 def _callback(progress: Progress | None) -> Any:
@@ -344,9 +368,9 @@ def _fetched(fs: Any, path: str, url: str) -> ByteView:
 
 
 def _pieces(file: Any, size: int, url: str) -> Iterator[bytes]:
-    left = size
+    left, so_far = size, pace.Pace()
     while left:
-        piece = file.read(min(left, _BLOCK))
+        piece = so_far.timed(partial(file.read, min(left, _BLOCK)), len)
         if not piece:
             raise InputError(f"{shown_url(url)}: ends after {size - left} of {size} bytes")
         left -= len(piece)
