@@ -1,6 +1,6 @@
 """What `release` names, and what `verify` says of a commit, in small worlds; docs/spec/release.md.
 
-The commits are those of the worlds of prunings, with every one-step edit of them.
+The commits are those of small histories, with every one-step edit of them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from hashlib import sha256
 
 import pytest
 
-from tests.chain import naive_pruned as naive
-from tests.chain.naive_pruned import ATTRIBUTES, SIGNERS
-from tests.chain.pruned_worlds import (
+from tests.chain import naive_history as naive
+from tests.chain.naive_history import ATTRIBUTES, SIGNERS
+from tests.chain.small_histories import (
     ALICE,
     BOB,
     EXECUTABLE,
+    HISTORIES,
     LINK,
-    OLD,
     PLAIN,
     Files,
     M,
@@ -54,7 +54,7 @@ def named(objects: naive.Objects, tip: str, root: str, *, every: bool) -> Named 
         return "report"
     there = naive.files(objects, naive.commit(objects, tip).tree)
     # No artifact of these worlds is a text, so none has a WSUM.
-    chosen = naive.artifacts(there) - {SIGNERS, naive.PRUNED}
+    chosen = naive.artifacts(there) - {SIGNERS}
     paths = [path for path, entry in there.items() if every or path in chosen]
     if not paths or not all(naive.is_file(there[path]) for path in paths):
         return "error"
@@ -97,14 +97,14 @@ def _besides(truth: Truth, tip: Made) -> Iterator[tuple[str, Made]]:
 
 @pytest.mark.slow
 @pytest.mark.sampled(AUDIT)
-@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("name", HISTORIES)
 def test_what_is_named_is_what_was_sealed(repository: Repository, name: str) -> None:
     store = Store(repository.common_dir / "objects")
     truth = Truth(store)
-    old = OLD[name](truth)
+    old = HISTORIES[name](truth)
     wrong, ends = [], set()
     root = store.commit(old.line[0])
-    for how, tip in [("as it is", old), *afterwards(truth, old, old), *_besides(truth, old)]:
+    for how, tip in [("as it is", old), *afterwards(truth, old), *_besides(truth, old)]:
         for every in (False, True):
             oid = store.commit(tip)
             wanted = named(store.objects, oid, root, every=every)
@@ -125,7 +125,7 @@ def _is_so(truth: Truth, tip: Made, told: Named) -> bool:
         for path, seals in truth.known(tip).items()
         if (content := max(seals, key=lambda one: one[0])[1]) is not None
         and path in tip.files
-        and path not in (SIGNERS, naive.PRUNED)
+        and path != SIGNERS
     }
     return told == sealed
 

@@ -90,8 +90,6 @@ LONG = [
     Call("taridx cat ../files/train.taridx a.txt"),
     Call("hook pre-commit", folder="staged", finds=True),
     Call("hook pre-push origin", stdin="pushed"),
-    Call("prune --keep-last 1 --trust-root root"),
-    Call("prune --keep-last 1 --trust-root root --key alice --apply"),
     Call("release root --trust-root root --key alice -o ../files/out.sig"),
     Call("git --no-pager diff HEAD~1 -- model.safetensors"),
     Call("git merge -q --no-edit topic", folder="apart", finds=True),

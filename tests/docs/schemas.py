@@ -47,7 +47,6 @@ from wtxtgit.report.history import History
 from wtxtgit.report.inspect import Inspection
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.report.migrate import HistoryFiles, Migrated
-from wtxtgit.report.prune import PruneProof, PruneReport
 from wtxtgit.report.release import ReleaseReport
 from wtxtgit.report.review import Review
 from wtxtgit.report.store import (
@@ -201,7 +200,6 @@ REPORTS: dict[str, Any] = {
     "signers list": SignersReport,
     "log": SealedGenerations,
     "audit": AuditReport,
-    "prune": PruneReport | PruneProof | AuditReport,
     "release": ReleaseReport | AuditReport,
     "hook": CheckReport | PushedRefs,
 }

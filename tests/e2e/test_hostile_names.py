@@ -36,7 +36,6 @@ WHOLE = (
     *("store ls", "store verify", "store repack", "store prune", "store use", "fetch", "push"),
     *("migrate info", "migrate info --everything --json", "migrate export --dry-run"),
     "migrate import --include *.none --dry-run",
-    *("prune --keep-last 1 --trust-root root", "prune --keep-tagged --trust-root root --json"),
     *("release root --trust-root root --dry-run", "release root --trust-root root --json"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
     *(f"check --staged --format {form}" for form in ("sarif", "github")),

@@ -331,17 +331,6 @@ def test_what_nobody_sealed_is_not_signed_beside_a_checkpoint(tagged: Sealed) ->
     assert f"{MODEL}.root.wsum" not in [file["path"] for file in told["release"]["files"]]
 
 
-def test_the_record_of_a_pruning_is_no_part_of_a_model(tagged: Sealed) -> None:
-    tagged.git("tag", "-d", "root")
-    pruned = tagged.call(
-        "prune", "--keep-last", "1", "--trust-root", "HEAD~4", "--key", "alice", "--apply", "--json"
-    ).report
-    out = tagged.path.parent / "v1.sig"
-    tagged.call("release", TAG, "--trust-root", pruned["root"], "--key", "alice", "-o", str(out))
-    told = verdict(tagged, str(out), "--signers", ".wtxt/signers", "--against", TAG, ok=(0,))
-    assert [file["path"] for file in told["release"]["files"]] == [MODEL, OTHER, f"sub/{OTHER}"]
-
-
 def test_a_bundle_names_the_root_that_the_audit_took(tagged: Sealed) -> None:
     """A commit comes first: whoever can add a file must not be able to take its place."""
     tagged.write("root", b"a file\n")

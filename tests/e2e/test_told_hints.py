@@ -74,12 +74,6 @@ def moved_onto_another_one(world: World) -> Words:
     return ["seal", "--staged"]
 
 
-def root_that_was_pruned_away(world: World) -> Words:
-    for value in (2.0, 3.0):
-        world.generation(value)
-    return ["prune", "--keep-last", "1", "--apply"]
-
-
 def two_ledgers_of_one_content(world: World) -> Words:
     world.generation(1.0, name=OTHER)
     world.git("mv", MODEL, NEW)
@@ -413,7 +407,6 @@ FOLLOWED = [
     ("git add -- :/.wtxt, then wtxtgit seal --staged, then git commit", Row(signers_changed)),
     ("git check-attr -a -- {} shows them", Row(other_attributes_win, LISTS)),
     ("git checkout HEAD -- {}, then wtxtgit seal --staged -- {}", Row(moved_onto_another_one)),
-    ("git config wtxtgit.trustRoot {}", Row(root_that_was_pruned_away, again=("audit",))),
     ("git mv -- {} {} chooses the first", Row(two_ledgers_of_one_content)),
     ("git mv -- {} {} gives it to that file", Row(one_ledger_of_two_files)),
     ("{}git sparse-checkout add {}", Row(attributes_outside_of_a_sparse_checkout)),

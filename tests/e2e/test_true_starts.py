@@ -66,7 +66,6 @@ ONCE = [
     "signers list",
     "log model.safetensors",
     "audit --trust-root root",
-    "prune --keep-last 1 --trust-root root",
     "release root --trust-root root --key alice -o root.sig",
     "filter-process",
     "clean a.safetensors",

@@ -154,8 +154,6 @@ COMMANDS = {
         Call("history model.safetensors"),
         Call("audit --trust-root root"),
         Call("audit --trust-root root --format sarif"),
-        Call("prune --keep-last 1 --trust-root root"),
-        Call("prune --keep-last 1 --trust-root root --key alice --apply"),
         Call("release root --trust-root root --key alice -o ../files/out.sig"),
         Call("clean model.safetensors", stdin="1.safetensors"),
         Call("smudge model.safetensors", stdin="model.wtxt"),

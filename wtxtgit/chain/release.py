@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from wtxtgit.chain.audit import AuditRequest, audit
-from wtxtgit.chain.pruned import PRUNED
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.checkpoint.bundle import Manifest, Resource, check_file_name, in_order, signed_bundle
@@ -72,7 +71,7 @@ def release(
         if signer is not None and not isinstance(signer, EcSecretKey):
             _refuse_untrusted(signer, blobs.read(listing[SIGNERS_PATH].oid, MAX_SIGNERS_FILE))
         chain = ChainReader(blobs)
-        sealed = artifacts(snapshot) - {SIGNERS_PATH, PRUNED}
+        sealed = artifacts(snapshot) - {SIGNERS_PATH}
         sealed |= {*_wsums(snapshot, listing, sealed, facts, chain)}
         chosen = list(_checked_paths(sealed, listing, options, blobs))
         generations = {path: _generation(chain, snapshot, path) for path in chosen}

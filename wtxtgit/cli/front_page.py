@@ -103,7 +103,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
         "audit": ("audit:audit", "Prove the signed chain of every checkpoint across commits."),
-        "prune": ("prune:prune", "Make a history shorter, from a new trust root."),
         "release": ("release:release", "Sign a list of the checkpoints at a tag."),
     },
     "Called by git": {

@@ -118,9 +118,6 @@ TRUST = (
     Killed("seal: deleted", deleted, ("seal", "--staged", *KEY, MODEL), is_random=True),
     Killed("check", sealed_once, ("check", "--staged")),
     Killed("audit", audited, ("audit",), is_random=True),
-    Killed("prune --apply", four_generations,
-           ("prune", "--keep-last", "1", "--keep-tagged", "--trust-root", "root", *KEY, "--apply"),
-           is_random=True, over=2),
     Killed("release", four_generations,
            ("release", "v1", "--trust-root", "root", *KEY, "-o", "model.sig")),
 )  # fmt: skip

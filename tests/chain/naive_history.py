@@ -1,6 +1,6 @@
-"""`docs/spec/pruned.md` read once more, as plainly as can be, to hold `chain.pruned` against.
+"""Sealed histories read once more, as plainly as can be, to hold `chain.release` against.
 
-Written from the page alone, over objects in memory: each is a kind and its bytes, by its id. The
+Written from docs/spec alone, over objects in memory: each is a kind and its bytes, by its id. The
 states of an audit are those of `tests.trust.naive`; what is read here besides is of small files
 that stand for themselves, with attributes of whole names or of `*`.
 """
@@ -29,7 +29,6 @@ Objects = Mapping[str, tuple[str, bytes]]
 Entry = tuple[int, str]
 """What stands at a path: its mode and the id."""
 
-PRUNED, PRUNED_LEDGER = b".wtxt/pruned", b".wtxt/pruned.wsum"
 SIGNERS, SIGNERS_LEDGER = b".wtxt/signers", b".wtxt/signers.wsum"
 ATTRIBUTES = b".gitattributes"
 _HEAD = re.compile(rb"WLEDGER 1 repo=([0-9a-f]{64}) path=(\S+)\n")
@@ -42,9 +41,6 @@ _RECORD = re.compile(
     rb"(?P<signs>(?:sign ed25519=\S{88} keyid=[0-9a-f]{16}\n)*)"
 )
 _SIGN = re.compile(rb"sign ed25519=(\S+) keyid=(\S+)\n")
-_RECORD_OF_PRUNING = re.compile(
-    rb"WTXTGIT-PRUNED 1\nfrom=(?:[0-9a-f]{40})\n(?:kept=(?:[0-9a-f]{40})\n)+"
-)
 _SIGNER = re.compile(rb"(\S+) ssh-ed25519 (\S+)(?: .*)?")
 
 
@@ -322,65 +318,3 @@ def audit(objects: Objects, tip: str, root: str) -> bool:
 
 def _changed(now: Mapping[bytes, Entry], was: Mapping[bytes, Entry]) -> set[bytes]:
     return {path for path in {*now, *was} if now.get(path) != was.get(path)}
-
-
-# The rules of the page.
-
-
-def failing(objects: Objects, old: str, branch: str, root: str) -> int:
-    """The number of the first rule that fails, 0 where all hold."""
-    if not audit(objects, old, root):
-        return 1
-    return failing_from_2(objects, old, branch)
-
-
-def failing_from_2(objects: Objects, old: str, branch: str) -> int:
-    news = line(objects, branch)
-    first = files(objects, commit(objects, news[0]).tree)
-    of_old = files(objects, commit(objects, old).tree)
-    file, beside = first.get(PRUNED), first.get(PRUNED_LEDGER)
-    if file is None or beside is None or {file[0], beside[0]} != {0o100644}:
-        return 2
-    content, chain = objects[file[1]][1], ledger(objects[beside[1]][1])
-    if chain is None or len(content) > 16_777_216:
-        return 2
-    own = ledger(objects[of_old[SIGNERS_LEDGER][1]][1]) if SIGNERS_LEDGER in of_old else None
-    had = ledger(objects[of_old[PRUNED_LEDGER][1]][1]) if PRUNED_LEDGER in of_old else None
-    if (
-        own is None
-        or chain.head != LedgerHead(own.records[0].merkle_this, PRUNED)
-        or any(one.at for one in chain.records)
-        or (had is not None and not naive.extends(chain, had))
-        or len(chain.records) != (len(had.records) if had else 0) + 1
-        or chain.last.meta.build != "pruned"
-        or chain.last.sha256_all != opaque(content)
-    ):
-        return 3
-    if _RECORD_OF_PRUNING.fullmatch(content) is None:
-        return 4
-    _, old_line, *kept_lines = content.decode().splitlines()
-    if old_line != f"from={old}":
-        return 4
-    trusted = signers(objects[of_old[SIGNERS][1]][1])
-    assert trusted is not None
-    valid = signed_by(chain, len(chain.records) - 1, trusted.keys).valid
-    if len({who for key, who in trusted.principals if key in valid}) < trusted.threshold:
-        return 5
-    kept = [one.removeprefix("kept=") for one in kept_lines]
-    olds = line(objects, old)
-    if kept[-1] != old or kept != [oid for oid in olds if oid in kept]:
-        return 6
-    if len(news) < len(kept):
-        return 7
-    for n in range(1, len(kept)):
-        if commit(objects, news[n]).parents != (news[n - 1],):
-            return 7
-    for was, now in zip(kept, news, strict=False):
-        before, after = commit(objects, was), commit(objects, now)
-        mine, theirs = files(objects, before.tree), files(objects, after.tree)
-        ours = {PRUNED: file, PRUNED_LEDGER: beside}
-        if {**mine, **ours} != theirs:
-            return 8
-        if (before.rest, before.message) != (after.rest, after.message):
-            return 8
-    return 0 if audit(objects, branch, news[0]) else 9
