@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.e2e.sealed import Sealed
 from tests.kit.pasting import HERE, paste
+from tests.kit.uncommitted import assert_kept, begin_work, uncommitted
 
 UP = "../"
 NEW = "new model.safetensors"
@@ -53,7 +54,8 @@ class Row:
     last word of that is spelled. `then` is the code of the same command afterwards, or of `again`;
     `ends` are codes that the commands of the hint may have. `meant` says by what a word in capitals
     is replaced, as a shell reads it; a command that others have to give is given in the folder
-    `where`.
+    `where`. `among_work` says that it is told in a repository with other uncommitted work, too,
+    which some commands refuse. `rewrites` are ends of names of files that the command replaces.
     """
 
     make: Make
@@ -63,15 +65,29 @@ class Row:
     ends: tuple[int, ...] = (0,)
     meant: Mapping[str, str] = field(default_factory=dict)
     where: str = HERE
+    among_work: bool = True
+    rewrites: tuple[str, ...] = ()
 
 
 def follow(world: World, hint: str, row: Row) -> None:
-    """Have it told, follow it, and see that it is gone."""
+    """Have it told, follow it, and see that it is gone, and nothing that is not committed."""
     words = row.make(world)
+    is_there = (world.path / ".git").exists()
+    if is_there and row.among_work:
+        begin_work(world)
     found, message = told(hint, world.said(*words))
-    for capitals, spelled in row.meant.items():
+    before = uncommitted(world) if is_there else {}
+    _follow(world, row, words, found, message)
+    if is_there:
+        # A seal writes the ledger anew.
+        ledgers = (".wsum",) if "wtxtgit seal" in found else ()
+        assert_kept(world, before, but=(*row.rewrites, *ledgers))
+
+
+def _follow(world: World, row: Row, words: Words, found: str, message: str) -> None:
+    for capitals, meant in row.meant.items():
         assert capitals in found
-        found = found.replace(capitals, spelled)
+        found = found.replace(capitals, meant)
     match row.what:
         case "lists":
             # What is wrong with a file makes its list end with 1.

@@ -419,9 +419,10 @@ def outside_of_a_repository(world: World) -> Words:
     return ["status"]
 
 
+ASIDE = "mv -i -- {} {}.old keeps it; or name another file with -o"
 FOLLOWED = [
-    ("-o {} replaces it", Row(is_there_already, OPTION)),
-    ("-o {} replaces it", Row(delta_target_is_there, OPTION)),
+    (ASIDE, Row(is_there_already)),
+    (ASIDE, Row(delta_target_is_there)),
     (
         "--partial writes what is left, with zeros for what is lost",
         Row(lost_beyond_recovery, OPTION, 1),
@@ -434,7 +435,7 @@ FOLLOWED = [
     ("git remote set-head --auto -- {}", Row(no_default_branch)),
     (
         "add another signer first, or lower it: wtxtgit signers threshold {}",
-        Row(signer_of_a_threshold),
+        Row(signer_of_a_threshold, rewrites=(SIGNERS,)),
     ),
     ("chmod 600 {}", Row(private_key_is_open)),
     ("chmod 700 {}", Row(keyring_is_open)),
@@ -451,22 +452,22 @@ FOLLOWED = [
     ("git status lists the conflicts", Row(nothing_to_resolve, LISTS)),
     ("git status says why", Row(one_side_alone_has_it, LISTS)),
     ("git log --oneline --all lists the commits of this repository", Row(no_such_revision, LISTS)),
-    ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
+    ("git stash push -- :/{} sets it aside", Row(broken_signers)),
     (
-        (
-            "git restore --source=HEAD --staged --worktree -- :/{}, or "
-            "wtxtgit signers add PRINCIPAL KEY"
-        ),
+        ("git stash push -- :/{} sets it aside, wtxtgit signers add PRINCIPAL KEY adds one"),
         Row(signers_that_are_nobody),
     ),
-    ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
+    ("git stash push -- {} sets it aside", Row(broken_ledger)),
     ("change to a repository, or run git init", Row(outside_of_a_repository)),
-    ("wtxtgit checkout --force overwrites it", Row(edited_file, INSTEAD)),
+    (
+        "git stash push --keep-index -- {} sets the change aside and writes the file",
+        Row(edited_file),
+    ),
     ("wtxtgit seal --reseal -- {}", Row(both_sides_of_a_ledger)),
     ("wtxtgit verify -- {}", Row(ledger_of_a_text_that_is_damaged, LISTS)),
     ("{}.pub", Row(secret_key_as_signer, NAMED)),
     ("mv -i -- {} {} keeps it; then try again", Row(an_edited_hook)),
-    ("name a branch, or --everything takes all", Row(no_ref_is_named, OPTION)),
+    ("name a branch, or --everything takes all", Row(no_ref_is_named, OPTION, among_work=False)),
     ("wtxtgit add . adds this folder and all below it", Row(nothing_is_named, INSTEAD)),
     (
         (
@@ -476,7 +477,10 @@ FOLLOWED = [
         Row(staged_alone_is_checked, INSTEAD),
     ),
     ("wtxtgit finalize -- {}{}", Row(an_unsealed_pending_text)),
-    ("wtxtgit finalize --inline -- {}", Row(a_pending_text, then=2)),
+    (
+        "wtxtgit finalize --inline -- {}",
+        Row(a_pending_text, then=2, rewrites=("it s.wtxt", ".wsum")),
+    ),
     (
         "wtxtgit inspect --parts {} shows them in their order; {} names the first",
         Row(name_that_is_there_twice, LISTS),
@@ -519,11 +523,11 @@ FOLLOWED = [
     ("wtxtgit signers list lists them", Row(no_such_signer, LISTS)),
     (
         "wtxtgit signers threshold {}, then git add -- :/{}",
-        Row(threshold_that_nobody_reaches),
+        Row(threshold_that_nobody_reaches, rewrites=(SIGNERS,)),
     ),
     (
         "wtxtgit signers threshold {}; raise it when the others are added",
-        Row(first_signer_below_the_threshold),
+        Row(first_signer_below_the_threshold, rewrites=(SIGNERS,)),
     ),
     ("wtxtgit track -- {}", Row(a_folder_as_pattern, INSTEAD)),
     (

@@ -31,6 +31,7 @@ from tests.e2e.sealed import (
 )
 from tests.kit.lfs import kept_by_lfs
 from tests.kit.pasting import HERE, paste
+from tests.kit.uncommitted import assert_kept, begin_work, uncommitted
 from tests.review.repos import file
 from wtxtgit.containers.aero import read as aero_read
 from wtxtgit.report import audit, check
@@ -268,7 +269,15 @@ class TestCommits:
         finding, *_ = said(repo, kind)
         assert finding.commit == made
         hint = audit.hint(finding, HERE)
+        # Git reverts no commit whose files were edited since.
+        begin_work(repo, with_attributes=make not in (filter_dropped, ident))
+        if make in (damaged, raw, pointer):
+            repo.write(MODEL, text(77.0))
+        elif make in (signers_unsealed, signers_by_themselves):
+            repo.write(SIGNERS, (repo.path / SIGNERS).read_bytes() + b"# mine\n")
+        before = uncommitted(repo)
         paste(repo, hint)
+        assert_kept(repo, before, but=(".wsum",))
         commit(repo)
         assert said(repo, kind, "HEAD~1..HEAD") == []
         left = {one.commit for one in said(repo, kind)}
@@ -367,7 +376,7 @@ class TestCommits:
         repo.commit("false")
         assert said(repo, "bad-signature")
         refused = repo.call("seal", "--reseal", "--", NATIVE, ok=(4,)).err
-        (command,) = re.findall(r"hint: (git checkout .*?) restores the earlier text", refused)
+        (command,) = re.findall(r"hint: (git stash push .*?) restores the earlier text", refused)
         paste(repo, command, "")
         commit(repo)
         assert said(repo, "bad-signature", "HEAD~1..HEAD") == []
@@ -397,15 +406,16 @@ class TestStaged:
     """What a check, and the hook, print before the commit."""
 
     def hints(self, repo: Sealed, kind: str) -> Iterator[str]:
-        done = repo.call("check", "--staged", "--json", ok=(0, 1, 4)).report
-        for told in done["findings"]:
-            if told["kind"] == kind:
-                yield check.hint(read(told), folder=HERE)
+        printed = repo.call("check", "--staged", ok=(0, 1, 4), folder=HERE).out
+        yield from re.findall(rf"^{kind} {{2,}}(.*)$", printed, re.MULTILINE)
 
-    def follow(self, repo: Sealed, kind: str) -> None:
+    def follow(self, repo: Sealed, kind: str, *replaced: str) -> None:
+        begin_work(repo)
+        before = uncommitted(repo)
         (hint, *_) = self.hints(repo, kind)
         paste(repo, hint)
         assert list(self.hints(repo, kind)) == []
+        assert_kept(repo, before, but=(".wsum", *replaced))
 
     @pytest.mark.parametrize(
         ("kind", "make"),
@@ -414,7 +424,35 @@ class TestStaged:
     )
     def test_it_is_gone(self, repo: Sealed, kind: str, make: Make) -> None:
         make(repo)
+        # git-lfs still has what a pointer stands for.
+        self.follow(repo, kind, *([MODEL] if make is pointer else []))
+
+    @pytest.mark.parametrize(
+        ("kind", "make"),
+        [("corrupt-text", damaged), ("raw-binary", raw), ("altered-checkout", ident)],
+        ids=["damaged", "raw", "ident"],
+    )
+    def test_what_was_edited_after_it_was_staged_is_kept_in_both_versions(
+        self, repo: Sealed, kind: str, make: Make
+    ) -> None:
+        make(repo)
+        repo.write(MODEL, text(77.0))
+        with (repo.path / ".gitattributes").open("a") as attributes:
+            attributes.write("*.edited -diff\n")
         self.follow(repo, kind)
+
+    def test_twins_of_a_name_and_attributes_stay(self, repo: Sealed) -> None:
+        """Both are new: of the names one is composed, the other is not."""
+        names = ["\u00e9.safetensors", "e\u0301.safetensors"]
+        for number, name in enumerate(names):
+            repo.put(float(number), name=name)
+        with (repo.path / ".gitattributes").open("a") as attributes:
+            attributes.write("*.npz filter=wtxt diff=wtxt merge=wtxt -text\n")
+        repo.add()
+        before = {name: (repo.path / name).read_bytes() for name in (*names, ".gitattributes")}
+        self.follow(repo, "untracked-artifact")
+        for name, content in before.items():
+            assert (repo.path / name).read_bytes().startswith(content)
 
     def test_a_change_of_the_signers(self, repo: Sealed) -> None:
         """What is not sealed has a finding, and a hint, of its own."""
@@ -431,7 +469,7 @@ class TestStaged:
             repo.write(SIGNERS, content)
             repo.add(SIGNERS)
         (hint,) = self.hints(repo, "signers-changed")
-        paste(repo, hint.rpartition("; ")[2].removesuffix(" drops the change"))
+        paste(repo, hint.rpartition("; ")[2].removesuffix(" leaves the change out"))
         assert repo.call("check", "--staged").code == 0
 
     def test_a_text_that_is_too_large(self, repo: Sealed) -> None:

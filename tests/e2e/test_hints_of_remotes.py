@@ -180,7 +180,7 @@ def some_refs_stay(world: World) -> Words:
 FOLLOWED = [
     (
         "whoever committed it has to run wtxtgit push, in the clone that has the data",
-        Row(not_sent, where=THERE),
+        Row(not_sent, among_work=False, where=THERE),
     ),
     (
         "whoever committed it has to run wtxtgit push, in the clone that has the data",
@@ -204,7 +204,7 @@ FOLLOWED = [
             "wtxtgit fetch $(git rev-list --all -- {}) -- {} fetches its data for all commits; no "
             "ref was moved"
         ),
-        Row(far_from_an_export),
+        Row(far_from_an_export, among_work=False),
     ),
     (
         "git remote add NAME URL",
@@ -223,7 +223,7 @@ FOLLOWED = [
     ),
     (
         "--everything rewrites all branches and tags",
-        Row(some_refs_stay, OPTION),
+        Row(some_refs_stay, OPTION, among_work=False),
     ),
 ]
 

@@ -224,7 +224,7 @@ def test_the_hook_refuses_it(driven: Repo) -> None:
     driven.git("add", "-A")
     said = driven.run("git", "commit", "-qm", "x", ok=(1,)).stderr.decode()
     assert f"{NAME}: lfs-pointer: {POINTER}" in said
-    assert f"git cat-file blob :./{NAME} | git lfs smudge > {NAME} && git add -- {NAME}" in said
+    assert f"wtxtgit fetch ./{NAME} && git add --renormalize -- {NAME}" in said
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tests.e2e.merging import Sides, bring, diverge, held, resolve, unmerged
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
 from tests.kit import Repo
+from tests.kit.uncommitted import assert_kept, uncommitted
 from wtxtgit.setup import install
 
 pytestmark = pytest.mark.usefixtures("driver")
@@ -168,8 +171,11 @@ def test_our_file_committed_in_the_place_of_a_merge_is_told(repo: Repo) -> None:
     conflicting(repo)
     told = repo.run("git", "commit", "-qam", "merged").stderr.decode()
     assert f"wtxtgit: warning: {NAME}: its conflict is not settled: our side" in told
-    assert f"git checkout -m -- {NAME} restores the conflict" in told
-    repo.git("checkout", "-m", "--", NAME)
+    (hint,) = re.findall(r"hint: (git stash .*?) restores the conflict", told)
+    repo.write(NAME, SAFETENSORS.make(one_row(5, 7.0)))
+    before = uncommitted(repo)
+    assert subprocess.run(["sh", "-c", hint], cwd=repo.path, check=False).returncode == 0
+    assert_kept(repo, before)
     assert unmerged(repo)
     resolve(repo, NAME, "--strategy", "theirs")
     assert b"not settled" not in repo.run("git", "commit", "--amend", "-qm", "merged").stderr

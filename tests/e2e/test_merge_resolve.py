@@ -174,7 +174,7 @@ def test_one_side_removed_the_file(repo: Repo) -> None:
     for name, side in (("one", "ours"), ("two", "theirs")):
         said = resolve(repo, f"{name}.safetensors", ok=(3,))
         assert f"{name}.safetensors: {side} deleted it, so there is nothing to merge" in said.err
-        assert f"hint: git add -- {name}.safetensors keeps it, git rm -- " in said.err
+        assert f"hint: git add -- {name}.safetensors keeps it, git rm --cached -- " in said.err
 
 
 @slow

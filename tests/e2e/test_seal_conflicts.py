@@ -56,9 +56,10 @@ def test_one_side_deleted_it(chain: Sealed, side: str) -> None:
     if side == "ours":
         chain.switch("side")
     chain.merge("main" if side == "ours" else "side", ok=(1,))
+    keeping = f"git add -- {MODEL} keeps it, git rm --cached -- {MODEL} does not"
     assert refused(chain, "--reseal") == [
         f"wtxtgit: error: {MODEL}: in conflict",
-        f"wtxtgit: hint: git add -- {MODEL} keeps it, git rm -- {MODEL} does not; then seal again",
+        f"wtxtgit: hint: {keeping}; then seal again",
     ]
 
 

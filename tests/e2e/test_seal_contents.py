@@ -237,7 +237,7 @@ class TestSigners:
         said = self.refused(chain, "who?\n")
         assert "line 1: not of the form" in said
         assert "no audit will accept these signers" in said
-        (command,) = re.findall(r"hint: (git restore .*)", said)
+        (command,) = re.findall(r"hint: (git stash push .*?) sets", said)
         chain.git(*shlex.split(command)[1:])
         assert "already sealed" in chain.seal(SIGNERS).out
 

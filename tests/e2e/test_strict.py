@@ -44,7 +44,7 @@ def test_check_and_hook_look_into_what_is_staged(chain: Sealed) -> None:
     said = chain.call("hook", "pre-commit", ok=(1,))
     assert "not padded to 8" in said.err
     assert "wtxtgit verify --strict" in said.err
-    assert f"git restore --staged -- {MODEL}" in said.err
+    assert f"git reset -q -- {MODEL}" in said.err
     chain.git("restore", "--staged", "--", MODEL, f"{MODEL}.wsum")
     assert found(chain, "hook", "pre-commit") == []
     put(chain, unpadded())

@@ -406,15 +406,21 @@ FOLLOWED = [
     ("git add --renormalize -- {}, then commit{}", Row(raw_binary_was_committed)),
     ("git add -- :/.wtxt, then wtxtgit seal --staged, then git commit", Row(signers_changed)),
     ("git check-attr -a -- {} shows them", Row(other_attributes_win, LISTS)),
-    ("git checkout HEAD -- {}, then wtxtgit seal --staged -- {}", Row(moved_onto_another_one)),
+    ("git stash push -- {}, then wtxtgit seal --staged -- {}", Row(moved_onto_another_one)),
     ("git mv -- {} {} chooses the first", Row(two_ledgers_of_one_content)),
     ("git mv -- {} {} gives it to that file", Row(one_ledger_of_two_files)),
     ("{}git sparse-checkout add {}", Row(attributes_outside_of_a_sparse_checkout)),
     ("git sparse-checkout disable", Row(untracked_outside_of_a_sparse_checkout)),
     ("wtxtgit audit {} lists them", Row(more_findings_than_are_shown, LISTS)),
-    ("wtxtgit doctor --fix removes it", Row(left_by_a_killed_process)),
+    (
+        "wtxtgit doctor --fix removes it",
+        Row(left_by_a_killed_process, rewrites=(".wtxtgit-0123456789abcdef",)),
+    ),
     ("wtxtgit doctor --fix sets that for this repository", Row(better_settings)),
-    ("wtxtgit reseal --stage -- {}", Row(merged_parts, again=("verify", f"{UP}set"))),
+    (
+        "wtxtgit reseal --stage -- {}",
+        Row(merged_parts, again=("verify", f"{UP}set"), among_work=False, rewrites=(".json",)),
+    ),
     ("wtxtgit resolve {} shows it", Row(part_in_conflict, LISTS)),
     (
         "wtxtgit taridx verify {} --shards {} lists all problems",
@@ -442,7 +448,7 @@ FOLLOWED = [
     ("wtxtgit recover -o OUT -- {} writes it", Row(recovered_and_not_written, LISTS)),
     (
         "wtxtgit recover --as-commit -- {} commits it and writes the file; -o OUT writes another",
-        Row(recovered_and_not_committed),
+        Row(recovered_and_not_committed, among_work=False),
     ),
     ("wtxtgit repack {} stores it uncompressed", Row(compressed_and_tracked)),
     ("wtxtgit seal --reseal -- {} continues without it", Row(a_false_signature)),

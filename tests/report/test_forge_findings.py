@@ -72,7 +72,7 @@ class TestChecks:
         finding = Finding("", b"a b.fold", "content-mismatch", "m")
         for occasion in Occasion:
             (found,) = of_check(CheckReport(findings=(finding,), occasion=occasion)).findings
-            assert found.hint == check.hint(finding, occasion)
+            assert found.hint == check.hint(finding, CheckReport(occasion=occasion))
             assert "'a b.fold'" in found.hint
 
     def test_it_is_ok_where_the_check_is(self) -> None:

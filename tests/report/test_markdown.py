@@ -111,7 +111,7 @@ def test_what_to_do_about_a_check_is_for_its_kind_of_commit() -> None:
     for occasion in Occasion:
         shown = inline(check_summary(CheckReport(findings=found, occasion=occasion)))
         (todo,) = (cell for cell in shown if "PATH" in cell)
-        assert todo.replace("PATH", "a") == check.hint(found[0], occasion)
+        assert todo.replace("PATH", "a") == check.hint(found[0], CheckReport(occasion=occasion))
         told.add(todo)
     assert len(told) == len(Occasion)
 

@@ -212,7 +212,9 @@ class SealedFiles:
             return
         name = self.quoted(path)
         if not stages >= _BOTH_SIDES:
-            hint = f"git add -- {name} keeps it, git rm -- {name} does not; then seal again"
+            hint = (
+                f"git add -- {name} keeps it, git rm --cached -- {name} does not; then seal again"
+            )
         elif path in self.filtered:
             hint = f"wtxtgit resolve {name} first"
         else:
@@ -274,9 +276,9 @@ class SealedFiles:
                 name = self.quoted(ledger_path)
                 raise CheckError(
                     f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
-                    hint=f"rm -- {name} removes it, if it is not wanted"
+                    hint=f"mv -i -- {name} {self.quoted(ledger_path + b'.old')} sets it aside"
                     if entry is None
-                    else f"git restore -- {name} restores the index's",
+                    else f"git stash push --keep-index -- {name} sets it aside",
                 )
             self.adopted.add(path)
             return adopted
@@ -348,7 +350,7 @@ class SealedFiles:
         if report.ledger is None or not report.ok:
             raise CheckError(
                 f"{shown_path(ledger_path)}: {report.problems[0]}",
-                hint=f"git restore --source=HEAD --staged --worktree -- {self.quoted(ledger_path)}",
+                hint=f"git stash push -- {self.quoted(ledger_path)} sets it aside",
             )
         return report.ledger
 
@@ -558,11 +560,12 @@ class ContentReader:
         message, signature = content.facts.signed
         state = check_header(signature, message, sorted(self.files.signers))
         if state is SignatureState.INVALID:
+            name = self.files.quoted(path)
             raise TrustError(
                 f"{shown_path(path)}: bad-signature: its sign line does not verify with key "
                 f"{signature.keyid}",
-                hint=f"git checkout HEAD^ -- {self.files.quoted(path)} restores the earlier "
-                f"text; or emit and sign it again",
+                hint=f"git stash push -- {name} && git checkout HEAD^ -- {name} restores the "
+                f"earlier text; or emit and sign it again",
             )
         if state is SignatureState.UNKNOWN_KEY and self.files.signers:
             reason = f"its sign line is by key {signature.keyid}, which is not one of the signers"
@@ -591,7 +594,7 @@ def _refuse_broken_signers(content: bytes, *, are_replaced: bool) -> None:
     try:
         signers = signers_file.parse(content, name).signers
     except KeyFileError as error:
-        hint = f"git restore --source=HEAD --staged --worktree -- :/{name}"
+        hint = f"git stash push -- :/{name} sets it aside"
         try:
             without = signers_file.parse(signers_file.without_threshold(content), name).signers
             hint = _threshold_hint(max(1, min(MAX_THRESHOLD, len(without.principals))))
@@ -604,8 +607,8 @@ def _refuse_broken_signers(content: bytes, *, are_replaced: bool) -> None:
     if not count and are_replaced:
         raise CheckError(
             f"{name}: names no signer: no audit will accept that",
-            hint=f"git restore --source=HEAD --staged --worktree -- :/{name}, or "
-            "wtxtgit signers add PRINCIPAL KEY",
+            hint=f"git stash push -- :/{name} sets it aside, wtxtgit signers add PRINCIPAL KEY "
+            "adds one",
         )
     if count and signers.threshold > count:
         raise CheckError(

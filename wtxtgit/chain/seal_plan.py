@@ -456,7 +456,7 @@ class SealPlanner:
                 name = self._files.quoted(path + LEDGER_SUFFIX)
                 raise CheckError(
                     f"{shown_path(path)}: a new ledger must continue the one that was there",
-                    hint=f"git checkout HEAD -- {name}, then wtxtgit seal --staged -- "
+                    hint=f"git stash push -- {name}, then wtxtgit seal --staged -- "
                     f"{self._files.quoted(path)}",
                 )
 

@@ -171,7 +171,13 @@ class _CheckWork:
         )
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
         notes = [*notes, *self._notes()]
-        return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
+        half_staged = self._half_staged() if findings else frozenset()
+        return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion, half_staged)
+
+    def _half_staged(self) -> frozenset[bytes]:
+        if self._repo.is_bare:
+            return frozenset()
+        return frozenset(index.staged_paths(self._repo) & index.touched(self._repo).keys())
 
     @cached_property
     def _encrypted(self) -> list[TreeEntry]:

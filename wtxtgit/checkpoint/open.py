@@ -117,8 +117,10 @@ def output_beside(target: str, ending: str) -> Path:
         raise UsageError(f"{shown(path)} does not end in {ending}: name the output with -o")
     out = path.with_suffix("")
     if os.path.lexists(out):
+        quoted = shlex.quote(shown(out))
         raise UsageError(
-            f"{shown(out)} already exists", hint=f"-o {shlex.quote(shown(out))} replaces it"
+            f"{shown(out)} already exists",
+            hint=f"mv -i -- {quoted} {quoted}.old keeps it; or name another file with -o",
         )
     return out
 

@@ -93,7 +93,7 @@ def commit(
     if others := sorted(staged - {path}):
         raise UsageError(
             f"{shown(os.fsdecode(others[0]))} is staged: it would be committed too",
-            hint="commit it, or git restore --staged it",
+            hint="git commit or git stash it first",
         )
     done = put_back(repo, path, given, threads=threads, progress=progress)
     if done.report.state == "intact" and path in staged:

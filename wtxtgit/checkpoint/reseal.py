@@ -174,7 +174,8 @@ class _UnmergedSet:
         quoted = shlex.quote(shown(path))
         raise CheckError(
             f"{shown(path)}: the two sides list different files or describe the model differently",
-            hint=f"git checkout --ours -- {quoted} or --theirs takes one, then git add -- {quoted}",
+            hint=f"mv -i -- {quoted} {quoted}.old sets it aside, git checkout --ours -- {quoted} "
+            f"or --theirs takes one, then git add -- {quoted}",
         )
 
     def opener(self, path: Path, otherwise: OpenMember) -> OpenMember:

@@ -73,7 +73,8 @@ def _warn_of_dropped(repo: Repository) -> None:
         warn(
             f"{os.fsdecode(path)}: its conflict is not settled: our side is committed, without "
             f"the changes of the other side",
-            f"git checkout -m -- {shown} restores the conflict, wtxtgit resolve settles it",
+            f"git stash push --keep-index -- {shown} && git checkout -m -- {shown} restores the "
+            "conflict, wtxtgit resolve settles it",
         )
 
 
@@ -116,10 +117,10 @@ def _tell(report: CheckReport) -> None:
     folder = environment.git_prefix()
     for finding in report.findings:
         if finding.severity is Severity.ERROR:
-            complain(finding_line(finding), hint(finding, report.occasion, folder))
+            complain(finding_line(finding), hint(finding, report, folder))
         # Where nobody seals, that nothing is sealed is no news.
         elif finding.kind != "unsealed" or report.is_sealing:
-            warn(finding_line(finding), hint(finding, report.occasion, folder))
+            warn(finding_line(finding), hint(finding, report, folder))
     for line in report.notes:
         note(line)
 

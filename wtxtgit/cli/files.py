@@ -108,7 +108,8 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
         for path in done.changed:
             boundary.warn(
                 f"{os.fsdecode(path)}: changed, left alone",
-                "wtxtgit checkout --force overwrites it",
+                f"git stash push --keep-index -- {repo.quoted(path)} sets the change aside and "
+                "writes the file",
             )
         for failure in done.failed:
             boundary.warn(f"{os.fsdecode(failure.path)}: {failure.message}")

@@ -258,7 +258,7 @@ def print_report(report: CheckReport, folder: str) -> None:
             print_line(f"{where}{finding.kind}: {finding.message}")
     if report.findings:
         todo = dict.fromkeys(
-            (finding.kind, hint(finding, report.occasion, folder)) for finding in report.findings
+            (finding.kind, hint(finding, report, folder)) for finding in report.findings
         )
         print_table(("kind", "what to do"), list(todo), whole=("what to do",))
         print_line()

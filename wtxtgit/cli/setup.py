@@ -70,7 +70,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     if done.files.changed:
         warn(
             f"left alone, changed since the last commit: {_names(done.files.changed)}",
-            "git checkout -- PATH drops the change and restores the file",
+            "git stash push -- PATH sets the change aside and restores the file",
         )
     if done.files.left:
         warn(

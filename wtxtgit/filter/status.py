@@ -241,7 +241,7 @@ HELP = {
     State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
     State.MISSING: "the file is missing: git checkout -- PATH restores it",
     State.CONFLICT: "wtxtgit resolve PATH lists and settles the conflicts; if one side deleted "
-    "the file, git add -- PATH keeps it and git rm -- PATH deletes it",
+    "the file, git add -- PATH keeps it and git rm --cached -- PATH drops it",
 }
 
 

@@ -17,6 +17,8 @@ from wtxtgit.io.view import write_all
 
 PENDING = "wtxtgit-migration"
 """The file's name in the git directory of a work tree, whose HEAD and index are its own."""
+FINISHES = "run the same wtxtgit migrate command again to finish it"
+"""The hint for a migration that was interrupted."""
 _TEXTS, _FILES = "texts", "files"
 
 

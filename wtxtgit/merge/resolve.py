@@ -173,7 +173,7 @@ def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
         side = "ours" if _OURS not in stages else "theirs"
         raise InputError(
             f"{shown}: {side} deleted it, so there is nothing to merge",
-            hint=f"git add -- {quoted} keeps it, git rm -- {quoted} deletes it",
+            hint=f"git add -- {quoted} keeps it, git rm --cached -- {quoted} drops it",
         )
     for entry in stages.values():
         if not entry.is_file:
@@ -202,7 +202,7 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
     quoted = repo.quoted(path)
     raise CheckError(
         f"{shown_path(path)}: changed since the merge",
-        hint=f"git add -- {quoted} takes it as it is, git checkout --ours -- {quoted} drops it",
+        hint=f"git add -- {quoted} takes it as it is, mv -i -- {quoted} {quoted}.old sets it aside",
     )
 
 

@@ -22,8 +22,8 @@ _STAYS = "COMMIT itself can only be cleared by a later trust root or a rewritten
 _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
-FROM_LFS = "wtxtgit install && git cat-file blob :./PATH | git lfs smudge > PATH && git add -- PATH"
-FETCH = "wtxtgit fetch fetches all files that stand as pointers"
+FROM_LFS = "wtxtgit install && wtxtgit fetch ./PATH && git add --renormalize -- PATH"
+FETCH = "wtxtgit fetch without a path fetches all files that stand as pointers"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
@@ -49,7 +49,7 @@ UNCHECKED = "unchecked-checkpoint"
 """A checkpoint over a limit: only strict checks and audits find this kind."""
 HINTS = {
     "raw-binary": _mended(_CLEAN),
-    "corrupt-text": _mended(f"git checkout COMMIT^ -- PATH && {_RESEAL}"),
+    "corrupt-text": _mended(f"git stash push -- PATH && git checkout COMMIT^ -- PATH && {_RESEAL}"),
     "not-canonical": _mended(_CLEAN),
     "untracked-artifact": _mended(_REVERT),
     "altered-checkout": _mended(_REVERT),
@@ -65,7 +65,8 @@ HINTS = {
     "missing-signature": _mended(_COUNTERSIGN),
     "untrusted-signer": _mended(_COUNTERSIGN, "with a trusted signer's key"),
     "signers-changed": _mended(
-        "git checkout COMMIT^ -- :/.wtxt",
+        # Where the tip has no signers, there is nothing to stash.
+        "git stash push -- :/.wtxt; git checkout COMMIT^ -- :/.wtxt",
         "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many of the earlier signers "
         "as their threshold requires",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,13 +26,15 @@ _SEAL = "wtxtgit seal --staged -- PATH"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
+# Unlike `git restore --staged`, this also works before the first commit.
+_UNSTAGE = "git reset -q --"
 HINTS = {
     "lfs-pointer": f"{FROM_LFS}  # {FETCH}",
     "raw-binary": _CLEAN,
-    "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH shows the problems",
+    "corrupt-text": f"{_UNSTAGE} PATH  # wtxtgit verify -- PATH shows the problems",
     "not-canonical": _CLEAN,
-    "untracked-artifact": "git restore --staged --worktree -- PATH ':/*.gitattributes'",
-    "altered-checkout": "git restore --staged --worktree -- ':/*.gitattributes'",
+    "untracked-artifact": f"{_UNSTAGE} PATH ':/*.gitattributes'  # the files stay as they are",
+    "altered-checkout": f"{_UNSTAGE} ':/*.gitattributes'  # the files stay as they are",
     "unsealed": _SEAL,
     "content-mismatch": _SEAL,
     "moved-unsealed": _SEAL,
@@ -42,22 +45,24 @@ HINTS = {
     "missing-signature": _COUNTERSIGN,
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
     "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many of the "
-    "earlier signers as their threshold requires; git restore --source=HEAD --staged --worktree "
-    "-- :/.wtxt drops the change",
+    f"earlier signers as their threshold requires; {_UNSTAGE} :/.wtxt leaves the change out",
     "bad-root": "git log --oneline -- :/.wtxt/signers  # set the config wtxtgit.trustRoot to a "
     "commit that has signers, and that HEAD descends from",
-    ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH shows the "
+    ODD_CHECKPOINT: f"{_UNSTAGE} PATH  # wtxtgit verify --strict -- PATH shows the "
     "problems; git config --unset wtxtgit.strict if the file is fine",
     UNCHECKED: "wtxtgit verify --strict -- PATH  # shows the limit; git config --unset "
     "wtxtgit.strict commits the file unchecked",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "
     "-- PATH, to store a plain file",
     STALE_INDEX: "wtxtgit reseal --stage -- PATH",
-    LARGE_BLOB: "git restore --staged -- PATH  # then: wtxtgit track --detached PATTERN keeps "
+    LARGE_BLOB: f"{_UNSTAGE} PATH  # then: wtxtgit track --detached PATTERN keeps "
     "the data outside git; wtxtgit convert A B --max-shard 64MiB splits a file, but not a "
     "tensor; git config wtxtgit.maxBlob SIZE if the forge takes more",
 }
 """What to do about each kind, before the commit is made: commands, and comments on them."""
+
+_KEEP = 'git stash store "$(git stash create)" && '
+_RESTAGES = re.compile(r"(.* && )?git (add|reset) ")
 
 _RESEAL_AND_COMMIT = f"{_RESEAL} && git commit --no-edit"
 _IN_A_MERGE = {
@@ -87,21 +92,6 @@ class Occasion(StrEnum):
     UNSTAGED = "unstaged"
 
 
-def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, folder: str = "") -> str:
-    """Return what to do about a finding, as commands to paste; `folder` as for `pasted`."""
-    return pasted(_spelled(finding.kind, occasion), finding, folder)
-
-
-def hints(report: CheckReport) -> dict[str, str]:
-    """Return what to do about each kind of finding, with PATH for the path of any."""
-    return {finding.kind: _spelled(finding.kind, report.occasion) for finding in report.findings}
-
-
-def _spelled(kind: str, occasion: Occasion) -> str:
-    special = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
-    return special.get(kind) or HINTS[kind]
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedFile(JsonObject):
     """A file that was checked, and its state.
@@ -123,7 +113,8 @@ class CheckReport(WithFindings, JsonObject):
     """The result of checking the files of a commit that is about to be made.
 
     `is_sealing` says whether anything is sealed there, or anybody is allowed to seal; `notes` are
-    further facts that a reader has to know. Findings belong to no commit.
+    further facts that a reader has to know. Findings belong to no commit. Of the paths in
+    `half_staged` the work tree has another content, so that only the index has the staged one.
     """
 
     KEYS = "ok files notes findings"
@@ -133,6 +124,32 @@ class CheckReport(WithFindings, JsonObject):
     notes: tuple[str, ...] = ()
     is_sealing: bool = False
     occasion: Occasion = Occasion.COMMIT
+    half_staged: frozenset[bytes] = frozenset()
+
+
+_NO_REPORT = CheckReport()
+
+
+def hint(finding: Finding, report: CheckReport = _NO_REPORT, folder: str = "") -> str:
+    """Return what to do about a finding, as commands to paste; `folder` as for `pasted`.
+
+    No command takes a content from the index that is nowhere else: it is put into the stash first.
+    """
+    spelled = _spelled(finding.kind, report.occasion)
+    named = {p for p in report.half_staged if p == finding.path or p.endswith(b".gitattributes")}
+    if _RESTAGES.match(spelled) and named:
+        spelled = _KEEP + spelled
+    return pasted(spelled, finding, folder)
+
+
+def hints(report: CheckReport) -> dict[str, str]:
+    """Return what to do about each kind of finding, with PATH for the path of any."""
+    return {finding.kind: _spelled(finding.kind, report.occasion) for finding in report.findings}
+
+
+def _spelled(kind: str, occasion: Occasion) -> str:
+    special = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
+    return special.get(kind) or HINTS[kind]
 
 
 def totals(report: CheckReport) -> str:

@@ -103,7 +103,7 @@ RISKS = {
     ),
     "damaged": (
         "A text does not verify.",
-        "git checkout BASE -- PATH  # or wtxtgit recover -- PATH, which shows what can be mended",
+        "git stash push -- PATH && git checkout BASE -- PATH  # wtxtgit recover -- PATH may mend",
     ),
     "lfs-pointer": (ABOUT["lfs-pointer"], check.HINTS["lfs-pointer"]),
     "raw-binary": (ABOUT["raw-binary"], check.HINTS["raw-binary"]),
@@ -166,7 +166,7 @@ def of_check(report: CheckReport) -> ForgeReport:
                 finding.severity,
                 finding.path,
                 finding.message,
-                check.hint(finding, report.occasion),
+                check.hint(finding, report),
             )
             for finding in report.findings
         ),

@@ -20,6 +20,7 @@ from wtxtgit.filter.status import is_driven
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.cut_off import FINISHES
 from wtxtgit.git.history import CommitReader, resolve_commit
 from wtxtgit.git.index_file import StagedFile, drop_stale_lock, note_files, refuse_locked
 from wtxtgit.git.repository import FILTERS, Repository
@@ -93,7 +94,7 @@ def follow(
     except WtxtgitError as error:
         raise EnvironmentFailure(
             f"all refs have moved, but index and work tree have not: {error.message}",
-            hint="git reset --hard updates them; nothing was uncommitted",
+            hint=FINISHES,
         ) from error
 
 

@@ -414,8 +414,8 @@ def _work_tree(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
             "work-tree",
             Level.ERROR,
             f"damaged text: {listed(corrupt)}",
-            f"wtxtgit recover -- {first} shows what can be mended; git checkout COMMIT -- "
-            f"{first} restores an older version",
+            f"wtxtgit recover -- {first} shows what can be mended; git stash push -- {first} && "
+            f"git checkout COMMIT -- {first} restores an older version",
             fixable=True,
             paths=tuple(corrupt),
         )
@@ -442,7 +442,7 @@ def _work_tree(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
 
 
 def _leftovers(repo: Repository) -> CheckResult:
-    from wtxtgit.git.cut_off import cut_off
+    from wtxtgit.git.cut_off import FINISHES, cut_off
 
     files = [leftovers.shown_from(repo, path) for path in leftovers.find(repo)]
     if files:
@@ -459,7 +459,7 @@ def _leftovers(repo: Repository) -> CheckResult:
             "leftovers",
             Level.WARN,
             "a migration was interrupted: refs have moved, but index and work tree have not",
-            "run the same wtxtgit migrate command again to finish it",
+            FINISHES,
         )
     return CheckResult("leftovers", Level.OK, "no files left behind by a killed process")
 

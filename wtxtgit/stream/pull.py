@@ -108,8 +108,10 @@ def pull(
         raise InputError(f"{target.label}: no generation {number}")
     output = out or Path(f"gen-{format_gen(number)}{TEXT_ENDING}")
     if out is None and os.path.lexists(output):
+        quoted = shlex.quote(shown(output))
         raise UsageError(
-            f"{shown(output)} already exists", hint=f"-o {shlex.quote(shown(output))} replaces it"
+            f"{shown(output)} already exists",
+            hint=f"mv -i -- {quoted} {quoted}.old keeps it; or name another file with -o",
         )
     ranks = fetch.ranks(number)
     expect(progress, None, len(ranks))
