@@ -31,7 +31,9 @@ def test_other_lines(line: bytes) -> None:
 
 def audited(repo: Repo, *refs: Ref) -> list[str]:
     """The local names of the refs that are audited."""
-    found = push.audit_push(repo.repository, refs, None, None, lambda: 1)
+    found = push.audit_push(
+        repo.repository, refs, lambda: push.tracked_tips(repo.repository, None), None, lambda: 1
+    )
     return [one.ref.local for one in found]
 
 

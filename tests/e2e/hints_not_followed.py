@@ -10,6 +10,9 @@ NOT_FOLLOWED = {
         "pip install 'wtxtgit[dask]=={}' on their machines",
         "pip install 'wtxtgit[stream]'",
     ),
+    "followed by tests/e2e/test_payload_goes_along.py": (
+        "git {}push --prune {} '+refs/*:refs/*' '^refs/wtxt/*' mirrors all other refs",
+    ),
     "told of an exception that nothing expects: whatever a test could bring about would be mended instead": (
         "please report it, with the output that WTXTGIT_DEBUG=1 gives",
     ),

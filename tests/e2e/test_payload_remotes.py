@@ -233,5 +233,5 @@ class TestAFolder:
         repo = own.repository
         tips = [own.git("rev-parse", "HEAD").decode().strip()]
         with pytest.raises(UsageError, match="only a file of the repository names") as raised:
-            push_commits(repo, lambda: store_url.chosen(repo), tips)
+            push_commits(repo, lambda: [store_url.chosen(repo)], tips)
         assert raised.value.hint == "wtxtgit store use URL, of the folder that it serves"

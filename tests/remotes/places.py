@@ -48,7 +48,7 @@ def pushed(store: Path, place: PackPlace, *texts: DetachedText) -> PayloadPushed
 
 
 def fetched(store: Path, place: PackPlace, *texts: DetachedText) -> PayloadFetched:
-    return fetch_payload(Store(store), lambda: place, texts)
+    return fetch_payload(Store(store), lambda: [place], texts)
 
 
 def holds(store: Path, chunks: Sequence[bytes]) -> bool:

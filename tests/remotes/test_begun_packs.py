@@ -69,7 +69,7 @@ def given(other: Path, there: Path, *, is_whole: bool = False) -> int:
     """Fetch all of the pack; gives how many of its bytes came."""
     place = Packs(there, is_whole=is_whole)
     told = Told()
-    done = fetch_payload(Store(other), lambda: place, [text(CHUNKS)], told)
+    done = fetch_payload(Store(other), lambda: [place], [text(CHUNKS)], told)
     assert (done.lacking, done.refused, len(done.packs)) == ((), (), 1)
     assert holds(other, CHUNKS)
     assert done.nbytes == place.given
@@ -92,7 +92,7 @@ def test_a_remote_that_breaks_off(other: Path, there: Path, pack: Path) -> None:
 def test_what_is_to_come_is_foreseen(other: Path, there: Path, pack: Path, begun: Path) -> None:
     left = pack.stat().st_size - begun.stat().st_size
     place = Packs(there)
-    foreseen = fetch_payload(Store(other), lambda: place, [text(CHUNKS)], dry_run=True)
+    foreseen = fetch_payload(Store(other), lambda: [place], [text(CHUNKS)], dry_run=True)
     assert (foreseen.nbytes, foreseen.packs) == (left, (pack.stem,))
     assert given(other, there) == left
 

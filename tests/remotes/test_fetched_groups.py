@@ -54,7 +54,7 @@ def test_one_group_after_the_other(
     monkeypatch.setattr(array, "MOST_NAMES", 4)
     place = Counting(there, is_whole=is_whole)
     other = tmp_path / "other"
-    foreseen = fetch_payload(Store(other), lambda: place, [text(chunks)], dry_run=True)
+    foreseen = fetch_payload(Store(other), lambda: [place], [text(chunks)], dry_run=True)
     place.given = 0
     done = fetch(other, place, chunks)
     assert holds(other, chunks)
@@ -72,7 +72,7 @@ def test_what_is_lacking_is_told_by_text(
     place = Counting(there)
     nowhere = weights(3, seed=11)
     texts = [text([*NEW, nowhere[0]], b"a"), text(EXTRA, b"b"), text([*nowhere, nowhere[0]], b"c")]
-    done = fetch_payload(Store(tmp_path / "other"), lambda: place, texts)
+    done = fetch_payload(Store(tmp_path / "other"), lambda: [place], texts)
     assert [(one.path, one.chunks) for one in done.lacking] == [(b"a", 1), (b"c", 3)]
     assert done.chunks == len(NEW) + len(EXTRA)
 
@@ -111,7 +111,7 @@ def peak_of_fetch(folder: Path, count: int) -> int:
     del names, packs
     tracemalloc.start()
     try:
-        done = fetch_payload(Store(folder / "store"), lambda: place, texts)
+        done = fetch_payload(Store(folder / "store"), lambda: [place], texts)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

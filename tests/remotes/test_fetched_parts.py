@@ -62,7 +62,7 @@ class Counting(TargetPacks):
 
 
 def fetch(store: Path, place: TargetPacks, chunks: Sequence[bytes]) -> PayloadFetched:
-    return fetch_payload(Store(store), lambda: place, [text(chunks)])
+    return fetch_payload(Store(store), lambda: [place], [text(chunks)])
 
 
 def needed(store: Path, chunks: Sequence[bytes]) -> int:
@@ -162,7 +162,7 @@ class TestBounds:
     def test_a_dry_run_tells_what_would_come(self, tmp_path: Path, there: Path) -> None:
         place = Counting(there)
         done = fetch_payload(
-            Store(tmp_path / "other"), lambda: place, [text(NEW[:1])], dry_run=True
+            Store(tmp_path / "other"), lambda: [place], [text(NEW[:1])], dry_run=True
         )
         assert done == fetch(tmp_path / "other", place, NEW[:1])
 

@@ -83,7 +83,7 @@ class Remote:
         self._script.write_text(_SERVER.format(python=sys.executable, log=self._log, most=most))
         self._script.chmod(0o755)
         place = GitPacks(Repository.discover(self._repo.path), "origin")
-        return fetch_payload(store, lambda: place, [text(chunks or all_chunks())])
+        return fetch_payload(store, lambda: [place], [text(chunks or all_chunks())])
 
     @property
     def given(self) -> int:
@@ -194,7 +194,9 @@ def test_a_partial_clone(bare: Path, tmp_path: Path) -> None:
     run.git("clone", "-q", "--filter=blob:none", bare.as_uri(), str(tmp_path / "clone"))
     clone = Repository.discover(tmp_path / "clone")
     store = Store(tmp_path / "store")
-    assert not fetch_payload(store, lambda: GitPacks(clone, "origin"), [text(all_chunks())]).lacking
+    assert not fetch_payload(
+        store, lambda: [GitPacks(clone, "origin")], [text(all_chunks())]
+    ).lacking
     assert [
         p for p in clone.common_dir.rglob("*") if p.is_file() and p.stat().st_size > 99_000
     ] == []

@@ -64,7 +64,7 @@ def pushed(store: Path, place: LfsPacks, *texts: DetachedText) -> PayloadPushed:
 
 
 def fetched(store: Path, place: LfsPacks, *texts: DetachedText) -> PayloadFetched:
-    return fetch_payload(Store(store), lambda: place, texts)
+    return fetch_payload(Store(store), lambda: [place], texts)
 
 
 def names(refs: str, bare: Path) -> list[str]:

@@ -37,7 +37,7 @@ def pushed(store: Path, remote: Path, *texts: DetachedText) -> PayloadPushed:
 
 
 def fetched(store: Path, remote: Path, *texts: DetachedText) -> PayloadFetched:
-    return fetch_payload(Store(store), lambda: place(remote), texts)
+    return fetch_payload(Store(store), lambda: [place(remote)], texts)
 
 
 def files(folder: Path) -> list[str]:

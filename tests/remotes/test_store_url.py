@@ -8,6 +8,7 @@ import pytest
 
 from tests.kit import Repo
 from wtxtgit.errors import UsageError
+from wtxtgit.git.remotes import asked
 from wtxtgit.git.repository import Repository
 from wtxtgit.remotes.payload.store_url import UrlOrigin, chosen, given, use
 
@@ -99,7 +100,7 @@ def named(repo: Repo, url: str) -> None:
 
 
 def choose(repo: Repo, remote: str | None = None) -> tuple[str, str, bool]:
-    found = chosen(Repository.discover(repo.path), remote)
+    found = chosen(Repository.discover(repo.path), None if remote is None else asked(remote))
     return found.url, found.origin, found.may_push
 
 
@@ -142,13 +143,15 @@ def test_a_tree_may_name_servers_of_git_lfs(here: Repo, url: str) -> None:
     named(here, url)
     assert choose(here) == (url, UrlOrigin.TREE, False)
     # A server can't list: a git remote does, the one that is pushed to.
-    assert chosen(here.repository, "fork").remote == "fork"
-    assert given(here.repository, "fork").url == "git+fork"
+    assert chosen(here.repository, asked("fork")).git == asked("fork")
+    (found,) = given(here.repository, "fork")
+    assert found.url == "git+fork"
     use(here.repository, url)
     assert choose(here) == (url, UrlOrigin.CONFIG, True)
-    assert chosen(here.repository).remote == "origin"
-    found = given(here.repository, "fork")
-    assert (found.url, found.remote, found.may_push) == (url, "fork", True)
+    assert chosen(here.repository).git == asked("origin")
+    (found,) = given(here.repository, "fork")
+    assert found.git is not None
+    assert (found.url, found.git.address, found.may_push) == (url, "fork", True)
     here.git("remote", "remove", "origin")
     with pytest.raises(UsageError, match="needs a git remote"):
         choose(here)

@@ -192,7 +192,7 @@ def fetching(repo: Repo, count: int) -> Callable[[], object]:
 
     def fetched() -> None:
         texts = of_index(repo.repository, [PATH])
-        fetched = fetch_payload(Store(repo.path.parent / "other"), lambda: there, texts)
+        fetched = fetch_payload(Store(repo.path.parent / "other"), lambda: [there], texts)
         assert fetched.chunks == count
 
     return fetched

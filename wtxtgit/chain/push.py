@@ -22,6 +22,8 @@ MAX_LINES = 64 * 1024 * 1024
 """Most bytes of the input of a pre-push hook."""
 
 _LINE = re.compile(rb"([^ \n]+) ([0-9a-f]{40,64}) ([^ \n]+) ([0-9a-f]{40,64})")
+PAYLOAD = "refs/wtxt/"
+"""The prefix of refs of payload, which lead to no commit."""
 _SEALED = (b":(glob)**/*.wsum", b":(top,literal).wtxt/signers", b":(glob)**/.gitattributes")
 """Without any of these paths nothing is tracked, sealed or signed."""
 
@@ -57,7 +59,7 @@ def parse(lines: bytes) -> list[Ref]:
 def audit_push(
     repo: Repository,
     refs: Iterable[Ref],
-    remote: str | None,
+    known: Callable[[], Sequence[str]],
     root: str | None,
     processes: Callable[[], int],
     key_file: Path | None = None,
@@ -67,11 +69,10 @@ def audit_push(
 ) -> Iterator[PushedRef]:
     """Audit the commits of each ref, except deletions and refs with nothing tracked.
 
-    `remote` is the name of the remote if it has one, `root` a trust root as in AuditRequest,
-    `key_file` as in `filter.content`. With `strict` warnings are errors. `progress` gets counts as
-    in `audit`. Raises as `audit` does.
+    `known` returns the commits that a new branch is judged from: those that the remote has. `root`
+    is a trust root as in AuditRequest, `key_file` as in `filter.content`. With `strict` warnings
+    are errors. `progress` gets counts as in `audit`. Raises as `audit` does.
     """
-    remote_tips = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()
     for ref in refs:
         tip = _commit(repo, ref.local_oid)
@@ -82,8 +83,8 @@ def audit_push(
         done.add((tip, was))
         # An existing branch is judged from its old position, even if other branches have its
         # commits.
-        bases = [was] if was is not None else remote_tips
-        if was is None and not history.commits(repo, [tip], remote_tips):
+        bases = [was] if was is not None else known()
+        if was is None and not history.commits(repo, [tip], bases):
             continue
         if root is None and not _is_anything_sealed(repo, tip, bases):
             continue
@@ -93,7 +94,7 @@ def audit_push(
         from wtxtgit.chain.state_cache import StateCache
 
         request = AuditRequest(
-            tip, was, root, was, known=() if was is not None else tuple(remote_tips), strict=strict
+            tip, was, root, was, known=() if was is not None else tuple(bases), strict=strict
         )
         facts, cache = Facts(repo, processes(), key_file=key_file), StateCache(repo, key_file)
         report = audit(repo, request, facts, progress=progress, cache=cache)
@@ -106,16 +107,33 @@ def audit_push(
         yield PushedRef(ref, report)
 
 
-def ends(repo: Repository, refs: Iterable[Ref], remote: str | None) -> tuple[list[str], list[str]]:
-    """Return the commits at which refs are pushed, and those that the remote is known to have."""
-    tips, remote_tips = [], _remote_tips(repo, remote)
+def ends(repo: Repository, refs: Iterable[Ref]) -> tuple[list[str], list[str] | None]:
+    """Return the commits at which refs are pushed, and those where they were at the remote.
+
+    The latter are None if they do not suffice to tell what is new there, as with a new branch.
+    """
+    tips, before = [], []
     for ref in refs:
         tip, was = _commit(repo, ref.local_oid), _commit(repo, ref.remote_oid)
         if tip is not None:
             tips.append(tip)
-        if was is not None:
-            remote_tips.append(was)
-    return list(dict.fromkeys(tips)), list(dict.fromkeys(remote_tips))
+            before.append(was)
+    known = [was for was in before if was is not None]
+    is_all = len(known) == len(before)
+    return list(dict.fromkeys(tips)), list(dict.fromkeys(known)) if is_all else None
+
+
+def tracked_tips(repo: Repository, remote: str | None) -> list[str]:
+    """Return the known positions of a remote's branches; of all remotes if it is None."""
+    prefix = "refs/remotes/" if remote is None else f"refs/remotes/{remote}/"
+    output = repo.git("for-each-ref", "--format=%(objectname) %(objecttype)", prefix)
+    lines = (line.split() for line in output.decode("ascii", "backslashreplace").splitlines())
+    return list(dict.fromkeys(oid for oid, kind in lines if kind == "commit"))
+
+
+def removed_payload(refs: Iterable[Ref]) -> list[str]:
+    """Return the refs of payload that a push would delete."""
+    return [ref.remote for ref in refs if ref.local_oid is None and ref.remote.startswith(PAYLOAD)]
 
 
 def _parse_line(line: bytes) -> Ref:
@@ -140,15 +158,6 @@ def _commit(repo: Repository, oid: str | None) -> str | None:
         return history.resolve_commit(repo, oid)
     except EnvironmentFailure:
         return None
-
-
-def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
-    """Return the known positions of the remote's branches; of all remotes if it has no name."""
-    names = repo.git("remote").decode("utf-8", "backslashreplace").splitlines()
-    prefix = f"refs/remotes/{remote}/" if remote in names else "refs/remotes/"
-    output = repo.git("for-each-ref", "--format=%(objectname) %(objecttype)", prefix)
-    lines = (line.split() for line in output.decode("ascii", "backslashreplace").splitlines())
-    return list(dict.fromkeys(oid for oid, kind in lines if kind == "commit"))
 
 
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:

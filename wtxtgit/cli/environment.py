@@ -117,6 +117,12 @@ def pushed_by_framework() -> tuple[str, str, str, str | None] | None:
     return local, tip, remote, os.environ.get("PRE_COMMIT_FROM_REF") or None
 
 
+def framework_remote() -> tuple[str, str] | None:
+    """Name and URL of the remote that the pre-commit framework says is pushed to."""
+    name, url = (os.environ.get(f"PRE_COMMIT_REMOTE_{what}") for what in ("NAME", "URL"))
+    return (name, url) if name and url and os.environ.get("PRE_COMMIT") else None
+
+
 def pager_in_use() -> bool:
     """Whether git shows what we print in a pager; `COLUMNS` is the width of its terminal.
 

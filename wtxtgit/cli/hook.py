@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +15,13 @@ from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.cli.commit_hooks import finding_line
 from wtxtgit.cli.options import discover, is_strict, root_of_trust
 from wtxtgit.cli.output import print_json, progress
-from wtxtgit.errors import EnvironmentFailure, counted
+from wtxtgit.errors import CheckError, EnvironmentFailure, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wtxtgit.chain.push import Ref
+    from wtxtgit.git.remotes import GitRemote
     from wtxtgit.git.repository import Repository
 
 _MOST = 50
@@ -46,13 +48,17 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
     wtxtgit hook pre-commit
     """
     if name == "pre-push":
-        return _push(discover(), arguments[0] if arguments else None, as_json)
+        return _push(discover(), arguments[:2], as_json)
     return commit_hooks.run(name, as_json=as_json)
 
 
-def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
-    """Audit what is pushed; returns the worst of the refs' exit codes."""
+def _push(repo: Repository, told: Sequence[str], as_json: bool) -> int:
+    """Audit what is pushed; returns the worst of the refs' exit codes.
+
+    `told` are the arguments of githooks(5): the remote's name, and the URL that is pushed to.
+    """
     from wtxtgit.chain import push
+    from wtxtgit.git import remotes
     from wtxtgit.report.audit import hint
 
     pushed_ref = environment.pushed_by_framework()
@@ -60,14 +66,20 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
         refs = push.parse(sys.stdin.buffer.read(push.MAX_LINES + 1))
     else:
         refs = [push.Ref(*pushed_ref)]
+    told = told or environment.framework_remote() or ()
+    to = remotes.pushed_to(repo, *told) if told else remotes.pushed_by_default(repo)
+    if removed := push.removed_payload(refs) or _mirrored_away(repo, told, to):
+        _refuse_removal(repo, told, len(removed))
+        return CheckError.exit_code
     root = root_of_trust(repo)
     key_file = environment.facts_key()
-    push_arguments = (repo, refs, remote, root, environment.processes, key_file)
+    known = cache(lambda: _known(repo, to))
+    push_arguments = (repo, refs, known, root, environment.processes, key_file)
     with progress("auditing", None, waits=True) as advance:
         pushed = list(push.audit_push(*push_arguments, strict=is_strict(repo), progress=advance))
     codes = [audited.report.exit_code for audited in pushed]
     if not any(codes):
-        codes.append(_push_payload(repo, refs, remote, as_json=as_json))
+        codes.append(_push_payload(repo, refs, to, as_json=as_json))
     if as_json:
         print_json({"refs": pushed})
         return _worst(codes)
@@ -89,21 +101,63 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     return _worst(codes)
 
 
+def _known(repo: Repository, to: Sequence[GitRemote]) -> list[str]:
+    """Return the commits that what is pushed to has, as far as its remote-tracking branches say.
+
+    Of a repository without any, it is asked.
+    """
+    from wtxtgit.chain.push import tracked_tips
+    from wtxtgit.git import remotes
+    from wtxtgit.remotes.payload.remote import known_commits
+
+    names = remotes.names(repo)
+    return [
+        oid
+        for one in to
+        for oid in (tracked_tips(repo, one.told) if one.told in names else known_commits(repo, one))
+    ]
+
+
+def _mirrored_away(repo: Repository, told: Sequence[str], to: Sequence[GitRemote]) -> list[str]:
+    """Return the refs of payload that git will delete because it mirrors."""
+    from wtxtgit.chain import push
+    from wtxtgit.cli.pushing import is_mirror
+    from wtxtgit.remotes.payload.remote import refs_of
+
+    if not (told and repo.config.is_true(f"remote.{told[0]}.mirror")) and not is_mirror():
+        return []
+    here = repo.git("for-each-ref", "--format=%(refname)", push.PAYLOAD).decode().splitlines()
+    return [ref for one in to for ref in refs_of(repo, one, push.PAYLOAD + "*") if ref not in here]
+
+
+def _refuse_removal(repo: Repository, told: Sequence[str], count: int) -> None:
+    """Say that a push would delete the data of texts, and how to push all else."""
+    from wtxtgit.remotes.payload.store_url import spelled
+
+    remote = told[0] if told else "REMOTE"
+    is_mirror = repo.config.is_true(f"remote.{remote}.mirror")
+    off = f"-c {shlex.quote(f'remote.{remote}.mirror=false')} " if is_mirror else ""
+    place, remote = spelled(remote), shlex.quote(spelled(remote))
+    complain(
+        f"{counted(count, 'ref')} of payload would be deleted at {place}",
+        f"git {off}push --prune {remote} '+refs/*:refs/*' '^refs/wtxt/*' mirrors all other refs",
+    )
+
+
 def _push_payload(
-    repo: Repository, refs: Sequence[Ref], remote: str | None, *, as_json: bool
+    repo: Repository, refs: Sequence[Ref], to: Sequence[GitRemote], *, as_json: bool
 ) -> int:
     """Send the payload of the commits before any ref is pushed; a failure stops the push."""
     from wtxtgit.chain import push
-    from wtxtgit.remotes.payload import store_url
-    from wtxtgit.remotes.payload.remote import push_commits
+    from wtxtgit.git import remotes
+    from wtxtgit.remotes.payload.remote import push_refs
 
-    tips, known = push.ends(repo, refs, remote)
-    if not tips:
+    tips, known = push.ends(repo, refs)
+    to_others = [one for one in to if not remotes.is_this(repo, one)]
+    if not tips or (to and not to_others):
         return 0
     with progress("sending", None, noun="pack") as advance:
-        sent = push_commits(
-            repo, lambda: store_url.chosen(repo, remote), tips, known, progress=advance
-        )
+        sent = push_refs(repo, to_others, tips, known, advance)
     for text in sent.lacking:
         path = os.path.relpath(os.fsdecode(text.path), environment.git_prefix() or ".")
         complain(

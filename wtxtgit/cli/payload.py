@@ -46,9 +46,8 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     wtxtgit fetch main~3 model.safetensors
     """
     from wtxtgit.git import index
-    from wtxtgit.remotes.payload import store_url
     from wtxtgit.remotes.payload.fetch import fetch_payload, set_damaged_aside
-    from wtxtgit.remotes.payload.remote import place_of
+    from wtxtgit.remotes.payload.remote import places_to_fetch
     from wtxtgit.store.place import store_of
 
     repo = discover()
@@ -68,7 +67,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     with progress("fetching", None, noun="pack") as advance:
         done = fetch_payload(
             store,
-            lambda: place_of(repo, store_url.chosen(repo)),
+            lambda: places_to_fetch(repo, revisions or ("HEAD",)),
             texts,
             advance,
             dry_run=dry_run,
@@ -115,6 +114,8 @@ def _print_fetched(done: PayloadFetched, *, dry_run: bool) -> None:
 
     for pack in done.refused:
         boundary.complain(f"{done.remote}: pack {pack.pack} {pack.why}", SEND_AGAIN)
+    for failure in done.failures if done.lacking else ():
+        boundary.complain(failure)
     _complain_of(done.lacking, f"not at {done.remote}", hint=None if done.refused else NOT_SENT)
     would = "would be fetched" if dry_run else "fetched"
     print_line(
@@ -134,26 +135,28 @@ def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> i
     """Send the data of detached texts to the place where others fetch it.
 
     Sends what the remote lacks for all commits that REV (default HEAD) reaches. REMOTE
-    is a git remote; the default is what `wtxtgit store use` shows. After `wtxtgit
-    install --hooks`, git push does this by itself. The exit code is 5 if some data is
-    in no store here.
+    is a git remote, or the URL of one; the default is the store that `wtxtgit store use`
+    has set, otherwise the remote that git push takes. After `wtxtgit install --hooks`, git
+    push does this by itself. The exit code is 5 if some data is in no store here.
 
     \b
     wtxtgit push
     wtxtgit push origin main
     """
+    from wtxtgit.git import remotes
     from wtxtgit.git.history import resolve_commit
     from wtxtgit.remotes.payload import store_url
     from wtxtgit.remotes.payload.remote import push_commits
 
     repo = discover()
-    names = store_url.remotes(repo) if words else []
-    remote = words[0] if words and words[0] in names else None
+    remote = words[0] if words and _is_remote(repo, words[0]) else None
     revisions = words if remote is None else words[1:]
     tips = [resolve_commit(repo, revision) for revision in revisions or ("HEAD",)]
 
-    def choose() -> store_url.StoreUrl:
-        return store_url.chosen(repo) if remote is None else store_url.given(repo, remote)
+    def choose() -> list[store_url.StoreUrl]:
+        if remote is not None:
+            return store_url.given(repo, remote)
+        return store_url.to_push(repo, remotes.pushed_by_default(repo))
 
     with progress("sending", None, noun="pack") as advance:
         done = push_commits(repo, choose, tips, progress=advance, dry_run=dry_run, check=check)
@@ -171,6 +174,14 @@ def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> i
             + ("" if dry_run else f": {counted(len(done.packs), 'pack')}, {size(done.nbytes)}")
         )
     return EnvironmentFailure.exit_code if done.lacking else 0
+
+
+def _is_remote(repo: Repository, word: str) -> bool:
+    """Tell whether a word names a remote, or is a URL or path and no revision."""
+    from wtxtgit.git import history, remotes
+
+    is_place = "/" in word or ":" in word
+    return word in remotes.names(repo) or (is_place and history.find(repo, word) is None)
 
 
 def _write_files(

@@ -197,7 +197,7 @@ def _fetched() -> FetchedPayload | None:
     from wtxtgit.remotes.payload.store_url import trusted
 
     try:
-        return None if trusted(_repository()) is None else FetchedPayload.of(_repository())
+        return FetchedPayload.of(_repository()) if trusted(_repository()) else None
     except EnvironmentFailure:
         return None
 

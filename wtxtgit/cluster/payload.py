@@ -30,11 +30,11 @@ def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
     """Return the URL from which workers read payload, or None and a message if they can't open
     any.
     """
-    url = trusted(repo)
+    url = next(iter(trusted(repo)), None)
     if url is None:
         return None, "workers can't read payload: the store has no remote"
     # These need a repository with the user's own remotes and credentials.
-    if url.url.startswith(GIT) or url.remote is not None:
+    if url.url.startswith(GIT) or url.git is not None:
         return None, f"workers can't read payload from {url.shown}, which takes a user's clone"
     return url, None
 

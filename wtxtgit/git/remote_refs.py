@@ -23,12 +23,17 @@ _BLOBS = (
 class RemoteRefs:
     """The refs of a remote, given by name or URL, which messages call `label`.
 
+    `env` are variables with which git knows the remote.
+
     Its methods raise RemoteUnavailable and RemoteRefused.
     """
 
-    def __init__(self, repo: Repository, remote: str, label: str) -> None:
+    def __init__(
+        self, repo: Repository, remote: str, label: str, env: run.Environment = PLAIN
+    ) -> None:
         self._repo = repo
         self._remote = remote
+        self._env = env
         self.label = label
 
     def list(self, *patterns: str) -> dict[str, str]:
@@ -39,7 +44,7 @@ class RemoteRefs:
         return {ref: oid for oid, _, ref in fields if not ref.endswith("^{}")}
 
     def fetch(
-        self, refs: Iterable[str], env: run.Environment = PLAIN, *, only_blobs: bool = False
+        self, refs: Iterable[str], env: run.Environment | None = None, *, only_blobs: bool = False
     ) -> None:
         """Fetch the objects of refs into the repository, or into the object folder that `env`
         names.
@@ -54,8 +59,10 @@ class RemoteRefs:
             stdin="".join(f"{ref}\n" for ref in refs).encode("utf-8", "surrogateescape"), env=env,
         )  # fmt: skip
 
-    def _run(self, *arguments: str, stdin: bytes = b"", env: run.Environment = PLAIN) -> bytes:
-        result = transfer(self._repo, *arguments, stdin=stdin, env=env)
+    def _run(
+        self, *arguments: str, stdin: bytes = b"", env: run.Environment | None = None
+    ) -> bytes:
+        result = transfer(self._repo, *arguments, stdin=stdin, env=env or self._env)
         if result.code:
             raise failure(self.label, words_of(result.stderr))
         return result.stdout

@@ -138,6 +138,15 @@ def environment(extra: Environment | None = None) -> dict[str, str]:
     return env
 
 
+def with_config(values: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that add configuration to what the environment has already."""
+    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
+    env = {"GIT_CONFIG_COUNT": str(first + len(values))}
+    for number, (key, value) in enumerate(values.items(), first):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env
+
+
 def call(
     *arguments: str | bytes,
     cwd: Path | None = None,

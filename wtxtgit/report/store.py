@@ -194,12 +194,27 @@ class PayloadPushed(JsonObject):
     KEYS = "remote? chunks bytes=nbytes packs lacking damaged"
 
 
+def pushed_together(done: Sequence[PayloadPushed]) -> PayloadPushed:
+    """Return what was sent to several places as one result."""
+    if len(done) == 1:
+        return done[0]
+    return PayloadPushed(
+        ", ".join(one.remote for one in done if one.remote) or None,
+        sum(one.chunks for one in done),
+        sum(one.nbytes for one in done),
+        tuple(pack for one in done for pack in one.packs),
+        tuple(dict.fromkeys(lack for one in done for lack in one.lacking)),
+        tuple(pack for one in done for pack in one.damaged),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PayloadFetched(JsonObject):
     """The result of a fetch: chunks that were needed, and the packs that were fetched.
 
-    `remote` is None if everything was already here. `refused` are packs that are not what their
-    names say, `lacking` is what could not be fetched.
+    `remote` are the remotes that were asked, None if everything was already here. `refused` are
+    packs that are not what their names say, `lacking` is what could not be fetched, and `failures`
+    say why other remotes could not be asked.
     """
 
     remote: str | None = None
@@ -208,8 +223,9 @@ class PayloadFetched(JsonObject):
     packs: tuple[str, ...] = ()
     refused: tuple[RefusedPack, ...] = ()
     lacking: tuple[LackingPayload, ...] = ()
+    failures: tuple[str, ...] = ()
 
-    KEYS = "remote? chunks bytes=nbytes packs refused lacking"
+    KEYS = "remote? chunks bytes=nbytes packs refused lacking failures"
 
 
 @dataclass(frozen=True, slots=True)

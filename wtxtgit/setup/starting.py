@@ -8,9 +8,8 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.process import FilterSettings
-from wtxtgit.git import driver
+from wtxtgit.git import driver, remotes
 from wtxtgit.git.repository import Repository, Setting, change_config, settings_like
-from wtxtgit.remotes.payload import store_url
 from wtxtgit.setup import hooks, install, leftovers, track
 from wtxtgit.setup.diagnosis import CheckResult, Level, listed, shown
 from wtxtgit.setup.hooks import SENDING
@@ -136,7 +135,7 @@ def hook(repo: Repository) -> CheckResult:
     if (
         not hooks.calls_us(repo, "pre-push")
         and any(one.detached for one in track.list_patterns(repo).patterns)
-        and store_url.remotes(repo)
+        and remotes.names(repo)
     ):
         return CheckResult(
             "hook", Level.WARN, "git push sends detached texts without their data", SENDING

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from wtxtgit.errors import InputError
+from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
@@ -42,7 +43,7 @@ _LEAST_GROUP, _MOST_GROUP = 16 * 1024 * 1024, 64 * 1024 * 1024
 
 def fetch_payload(
     store: Store,
-    choose: Callable[[], PackPlace],
+    choose: Callable[[], Iterable[PackPlace]],
     texts: Iterable[DetachedText],
     progress: Progress | None = None,
     *,
@@ -50,25 +51,26 @@ def fetch_payload(
 ) -> PayloadFetched:
     """Fetch all missing chunks of texts into the store; `progress` gets counts of bytes received.
 
-    `choose` returns the remote, and is only called if something is missing. The result lists
-    invalid packs, and chunks that could not be fetched. Raises as the place does, and
-    EnvironmentFailure if packs can't be written.
+    `choose` returns the remotes, and is only called if something is missing; each is asked for what
+    those before it lack. The result lists invalid packs, and chunks that could not be fetched.
+    Raises as the first place does if none can be used, and EnvironmentFailure if packs can't be
+    written.
     """
     wanted = list(texts)
     # Otherwise a chunk that only a wrong file `index` lists would not be fetched.
     store.prove()
     before = _count_lacking(store, wanted)
-    fetch: PayloadFetch | None = None
+    fetch: FetchInTurn | None = None
     is_lacking = False
     for names in in_groups(name for text in wanted for name in text.chunks):
         if lacking := _lacking(store, names):
             if fetch is None:
-                remote = RemotePacks(choose(), store.folder)
-                fetch = PayloadFetch(store, remote, progress, dry_run=dry_run)
+                remotes = RemotesInTurn(choose(), store.folder)
+                fetch = FetchInTurn(store, remotes, progress, dry_run=dry_run)
             is_lacking |= bool(fetch.fetch(lacking))
     if fetch is None:
         return PayloadFetched()
-    if not is_lacking:
+    if dry_run or not is_lacking:
         return replace(fetch.done, chunks=before)
     counts = [(text.path, _count_lacking(store, [text])) for text in wanted]
     told = tuple(LackingPayload(*count) for count in counts if count[1])
@@ -181,8 +183,9 @@ class PayloadFetch:
         Raises as `fetch_payload` does.
         """
         if self._dry_run:
-            self._foresee(_lacking(self._store, names))
-            return set()
+            lacking = _lacking(self._store, names)
+            self._foresee(lacking)
+            return {name for name in lacking if not self._remote.copies(name)}
         # Packs that were received completely before an earlier process ended. If one is damaged by
         # now that is no fault of the remote's.
         self._incoming.install(())
@@ -372,6 +375,96 @@ class PayloadFetch:
             if name not in wrong:
                 self._refused[name] = why
                 self._remote.forget(name)
+
+
+class RemotesInTurn:
+    """The packs of several places; each is asked when those before it lack something.
+
+    `asked` were so far. What can't be asked is left out; `failures` say why.
+    """
+
+    def __init__(self, places: Iterable[PackPlace], store: Path) -> None:
+        self._places = iter(places)
+        self._store = store
+        self.asked: list[RemotePacks] = []
+        self.failures: list[EnvironmentFailure] = []
+
+    def __iter__(self) -> Iterator[RemotePacks]:
+        yield from tuple(self.asked)
+        for place in self._places:
+            try:
+                remote = RemotePacks(place, self._store)
+            except EnvironmentFailure as error:
+                self.failures.append(error)
+            else:
+                self.asked.append(remote)
+                yield remote
+
+    def leave(self, remote: RemotePacks, why: EnvironmentFailure) -> None:
+        """Ask a place no more."""
+        self.asked.remove(remote)
+        self.failures.append(why)
+
+    def check(self) -> None:
+        """Raise what the first place raised if none can be used."""
+        if self.failures and not self.asked:
+            raise self.failures[0]
+
+
+class FetchInTurn:
+    """Fetches chunks from several remotes, from each what those before it lack.
+
+    The parameters are those of `PayloadFetch`. `done` names all remotes that could be asked.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        remotes: RemotesInTurn,
+        progress: Progress | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._remotes = remotes
+        self._new = partial(PayloadFetch, store, progress=progress, dry_run=dry_run)
+        self._fetches: dict[str, PayloadFetch] = {}
+
+    @property
+    def done(self) -> PayloadFetched:
+        """What was fetched so far, as in `PayloadFetch`."""
+        done = [fetch.done for fetch in self._fetches.values()]
+        return PayloadFetched(
+            ", ".join(one.place.label for one in self._remotes.asked),
+            0,
+            sum(one.nbytes for one in done),
+            tuple(pack for one in done for pack in one.packs),
+            tuple(
+                RefusedPack(
+                    pack.pack, pack.why if len(done) == 1 else f"{pack.why}, at {one.remote}"
+                )
+                for one in done
+                for pack in one.refused
+            ),
+            failures=tuple(failure.message for failure in self._remotes.failures),
+        )
+
+    def fetch(self, names: Collection[bytes]) -> set[bytes]:
+        """Fetch a group of chunks into the store; returns those that could not be fetched.
+
+        Raises as `fetch_payload` does.
+        """
+        lacking = set(names)
+        for remote in self._remotes:
+            label = remote.place.label
+            fetch = self._fetches.setdefault(label, self._new(remote=remote))
+            try:
+                lacking = fetch.fetch(lacking)
+            except EnvironmentFailure as error:
+                self._remotes.leave(remote, error)
+            if not lacking:
+                break
+        self._remotes.check()
+        return lacking
 
 
 def _groups(sizes: dict[str, int]) -> Iterator[dict[str, int]]:

@@ -55,16 +55,19 @@ _AS_IT_IS = (
 
 
 class GitPacks:
-    """The packs of a git remote, a configured one or a URL; see `PackPlace`."""
+    """The packs of a git remote; see `PackPlace`. The parameters are those of a `GitRemote`."""
 
     _place = REFS
 
-    def __init__(self, repo: Repository, remote: str) -> None:
+    def __init__(
+        self, repo: Repository, told: str, address: str | None = None, env: run.Environment = PLAIN
+    ) -> None:
         self._repo = repo
-        self._remote = remote
+        self._remote = told
+        self._env = env
         self._refs: dict[str, str] = {}
-        self.label = spelled(GIT + remote)
-        self._remote_refs = RemoteRefs(repo, remote, self.label)
+        self.label = spelled(GIT + (address or told))
+        self._remote_refs = RemoteRefs(repo, told, self.label, env)
         self._lists: dict[str, bytes] = {}
         self._gives_ids: bool | None = None
 
@@ -200,10 +203,10 @@ class GitPacks:
                 raise failure(self.label, failures[0])
         return None
 
-    def _pushed(self, *refspecs: str | bytes, env: run.Environment = PLAIN) -> str | None:
+    def _pushed(self, *refspecs: str | bytes, env: run.Environment | None = None) -> str | None:
         """Push refs of packs; returns git's message if that fails, else None."""
         arguments = (*_AS_IT_IS, *PUSH, "--no-signed", "--end-of-options", self._remote)
-        done = transfer(self._repo, *arguments, *refspecs, env=env)
+        done = transfer(self._repo, *arguments, *refspecs, env=env or self._env)
         return words_of(done.stdout + b"\n" + done.stderr) if done.code else None
 
     def settle(self) -> None:
@@ -218,7 +221,7 @@ class GitPacks:
             # Other processes may be reading it.
             if not named.exists() or named.read_bytes() != line:
                 replace_file(named, lambda fd: write_all(fd, (line,)))
-        return {**PLAIN, "GIT_OBJECT_DIRECTORY": os.fspath(folder)}
+        return {**self._env, "GIT_OBJECT_DIRECTORY": os.fspath(folder)}
 
     @contextmanager
     def _arrived(self) -> Iterator[ArrivedObjects]:

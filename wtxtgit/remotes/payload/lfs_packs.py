@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from wtxtgit.errors import InputError
+from wtxtgit.git.remotes import GitRemote, asked
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
 from wtxtgit.io.progress import Progress
@@ -24,12 +25,17 @@ from wtxtgit.remotes.urls import shown_url
 
 
 class LfsPacks(GitPacks):
-    """The packs on the git-lfs server of a git remote, or at a URL; see `PackPlace`."""
+    """The packs on the git-lfs server of a git remote, or at a URL; see `PackPlace`.
+
+    `at` is the one of the remote's repositories that lists them.
+    """
 
     _place = "refs/wtxt/lfs/"
 
-    def __init__(self, repo: Repository, remote: str, url: str | None = None) -> None:
-        super().__init__(repo, remote)
+    def __init__(
+        self, repo: Repository, remote: str, url: str | None = None, at: GitRemote | None = None
+    ) -> None:
+        super().__init__(repo, *(at or asked(remote)))
         server = "lfs" if url is None else f"lfs+{shown_url(url)}"
         self.label = f"{server} of {self.label}"
         self._server = LfsServer(repo, remote, self.label, url)

@@ -19,8 +19,7 @@ from wtxtgit.model.array import in_groups
 from wtxtgit.store.place import store_of
 
 if TYPE_CHECKING:  # Most commands find all that they need in the store.
-    from wtxtgit.remotes.payload.fetch import PayloadFetch
-    from wtxtgit.remotes.payload.remote_packs import RemotePacks
+    from wtxtgit.remotes.payload.fetch import FetchInTurn, RemotesInTurn
     from wtxtgit.remotes.payload.store_url import StoreUrl
     from wtxtgit.report.store import PayloadFetched
 
@@ -32,14 +31,14 @@ _MAKING = Lock()
 class FetchedPayload:
     """See `PayloadSource`.
 
-    `of` returns the only one of a repository, which asks its remote once.
+    `of` returns the only one of a repository, which asks each of its remotes once.
     """
 
     def __init__(self, repo: Repository) -> None:
         self._repo = repo
         self._store = store_of(repo)
         self._missing: set[bytes] = set()
-        self._remote: RemotePacks | None = None
+        self._remotes: RemotesInTurn | None = None
         self.lacks: str | None = None
         """What the remote lacked when chunks were last fetched; None if nothing."""
 
@@ -71,7 +70,7 @@ class FetchedPayload:
         return self._store.states(names)
 
     def want(self, names: Iterable[bytes]) -> None:
-        fetch: PayloadFetch | None = None
+        fetch: FetchInTurn | None = None
         missing = 0
         with ExitStack() as until:
             for group in in_groups(names):
@@ -84,26 +83,29 @@ class FetchedPayload:
                 # What can't be fetched now is not asked for again a moment later.
                 self._missing |= lacking
                 if fetch is None:
-                    if (url := trusted(self._repo)) is None:
+                    if not (urls := trusted(self._repo)):
                         continue
-                    fetch = self._begun(url, until.enter_context(shown("fetching")))
+                    fetch = self._begun(urls, until.enter_context(shown("fetching")))
                 missing += len(fetch.fetch(lacking))
                 self._missing -= self._store.has(lacking)
         if fetch is not None:
             self._tell(fetch.done, missing)
 
-    def _begun(self, url: StoreUrl, progress: Progress | None) -> PayloadFetch:
-        from wtxtgit.remotes.payload.fetch import PayloadFetch
+    def _begun(self, urls: Sequence[StoreUrl], progress: Progress | None) -> FetchInTurn:
+        from wtxtgit.remotes.payload.fetch import FetchInTurn, RemotesInTurn
         from wtxtgit.remotes.payload.remote import place_of
-        from wtxtgit.remotes.payload.remote_packs import RemotePacks
 
-        if self._remote is None:
-            self._remote = RemotePacks(place_of(self._repo, url), self._store.folder)
-        return PayloadFetch(self._store, self._remote, progress)
+        if self._remotes is None:
+            places = (place_of(self._repo, url) for url in urls)
+            self._remotes = RemotesInTurn(places, self._store.folder)
+        return FetchInTurn(self._store, self._remotes, progress)
 
     def _tell(self, done: PayloadFetched, missing: int) -> None:
         """Note what could not be fetched; raises EnvironmentFailure if a pack is the reason."""
-        self.lacks = f"{counted(missing, 'chunk')} not at {done.remote}" if missing else None
+        self.lacks = None
+        if missing:
+            lacks = f"{counted(missing, 'chunk')} not at {done.remote}"
+            self.lacks = "; ".join((lacks, *done.failures))
         if missing and done.refused:
             pack = done.refused[0]
             raise EnvironmentFailure(

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from wtxtgit.git.remote_refs import RemoteRefs
+from wtxtgit.git.remotes import GitRemote
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.progress import Progress
-from wtxtgit.remotes.payload import detached_texts
+from wtxtgit.remotes.payload import detached_texts, needed_texts, store_url
 from wtxtgit.remotes.payload.place import PackPlace, TargetPacks
 from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.remotes.payload.store_url import GIT, LFS, LFS_AT, OCI, WEB, StoreUrl
-from wtxtgit.report.store import PayloadPushed
+from wtxtgit.report.store import PayloadPushed, pushed_together
 from wtxtgit.store.place import store_of
 
 
 def place_of(repo: Repository, url: StoreUrl) -> PackPlace:
     """Return the place of packs that a url names."""
-    if url.url.startswith(GIT):
+    if url.url.startswith(GIT) and url.git is not None:
         from wtxtgit.remotes.payload.git_packs import GitPacks
 
-        return GitPacks(repo, url.url.removeprefix(GIT))
-    if url.remote is not None:
+        return GitPacks(repo, *url.git)
+    if url.git is not None:
         from wtxtgit.remotes.payload.lfs_packs import LfsPacks
 
         server = url.url.removeprefix(LFS_AT) if url.url != LFS else None
-        return LfsPacks(repo, url.remote, server)
+        return LfsPacks(repo, url.git.address, server, url.git)
     if url.url.startswith(OCI):
         from wtxtgit.remotes.payload.registry_packs import RegistryPacks
 
@@ -38,9 +40,29 @@ def place_of(repo: Repository, url: StoreUrl) -> PackPlace:
     return TargetPacks(Folder(url.url))
 
 
+def places_to_fetch(repo: Repository, revisions: Sequence[str] = ()) -> Iterator[PackPlace]:
+    """Yield the places that may have payload of commits; raises as `store_url.chosen` does."""
+    return (place_of(repo, url) for url in store_url.to_fetch(repo, revisions))
+
+
+def known_commits(repo: Repository, remote: GitRemote) -> list[str]:
+    """Ask a git remote for its branches and tags; returns the ids of those that are here.
+
+    Raises as `refs_of`.
+    """
+    listed = refs_of(repo, remote, "refs/heads/*", "refs/tags/*")
+    return needed_texts.there(repo, sorted(set(listed.values())))
+
+
+def refs_of(repo: Repository, remote: GitRemote, *patterns: str) -> dict[str, str]:
+    """Ask a git remote for refs that match patterns; raises RemoteUnavailable and RemoteRefused."""
+    label = store_url.spelled(remote.address)
+    return RemoteRefs(repo, remote.told, label, remote.env).list(*patterns)
+
+
 def push_commits(
     repo: Repository,
-    choose: Callable[[], StoreUrl],
+    choose: Callable[[], Sequence[StoreUrl]],
     tips: Sequence[str],
     known: Iterable[str] = (),
     progress: Progress | None = None,
@@ -48,15 +70,37 @@ def push_commits(
     dry_run: bool = False,
     check: bool = False,
 ) -> PayloadPushed:
-    """Send the payload of commits that `tips` reach and `known` do not.
+    """Send the payload of commits that `tips` reach and `known` do not, to each place.
 
-    The remote is only chosen if there are detached texts. `check` as for `push_payload`. Raises
+    The places are only chosen if there are detached texts. `check` as for `push_payload`. Raises
     UsageError if the user has not chosen the remote.
     """
     texts = list(detached_texts.of_commits(repo, tips, known))
     if not texts:
         return PayloadPushed()
-    url = choose()
-    url.check_chosen()
-    place = place_of(repo, url)
-    return push_payload(store_of(repo), place, texts, progress, dry_run=dry_run, check=check)
+    done = []
+    for url in choose():
+        url.check_chosen()
+        place = place_of(repo, url)
+        store = store_of(repo)
+        done.append(push_payload(store, place, texts, progress, dry_run=dry_run, check=check))
+    return pushed_together(done)
+
+
+def push_refs(
+    repo: Repository,
+    to: Sequence[GitRemote],
+    tips: Sequence[str],
+    before: Sequence[str] | None,
+    progress: Progress | None = None,
+) -> PayloadPushed:
+    """Send payload before git pushes refs to some repositories; see `push_commits`.
+
+    `before` are the commits where the refs are there, None if there are others. What commits there
+    need is there already, in a git remote of its own; of any other store nothing follows from them.
+    """
+    if repo.config.get(store_url.KEY):
+        before = ()
+    elif before is None:
+        before = [oid for one in to for oid in known_commits(repo, one)]
+    return push_commits(repo, lambda: store_url.to_push(repo, to), tips, before, progress)

@@ -8,8 +8,10 @@ another, or if it is young: the refs of the push that brought it may still be on
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.git import remotes as git_remotes
 from wtxtgit.git.history import refuse_altered
 from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.repository import Repository
@@ -37,7 +39,9 @@ def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> Rem
     url.check_chosen()
     refuse_altered(repo)
     remotes = [RemoteRefs(repo, name, spelled(name)) for name in _remotes(repo, url)]
-    place = place_of(repo, url)
+    # What is listed is removed, and not what git would push to.
+    at = url if url.git is None else replace(url, git=git_remotes.alone(repo, url.git))
+    place = place_of(repo, at)
     # Before the refs: packs that are pushed meanwhile are not listed here.
     packs = RemotePacks(place, store_of(repo).folder)
     # What is cached of them must not be the reason why one counts as unneeded.
@@ -72,7 +76,7 @@ def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> Rem
 
 def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
     """Return the git remotes whose refs count."""
-    remotes = store_url.remotes(repo)
+    remotes = git_remotes.names(repo)
     named = url.url.removeprefix(GIT)
     if url.url.startswith(GIT) and named not in remotes:
         remotes.append(named)

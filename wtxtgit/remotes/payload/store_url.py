@@ -1,23 +1,26 @@
 """Choosing the remote that the payload of detached texts goes to and comes from.
 
 The configuration `wtxtgit.store` decides, else `.wtxt/store` in the tree, else it is the git remote
-itself. Anybody can propose what stands in the tree: such a url starts no program, opens no file of
-this machine, and nothing is sent there (docs/store.md, "Remotes").
+itself: to push, the repository that git pushes to; to fetch, any remote may have what is needed.
+Anybody can propose what stands in the tree: such a url starts no program, opens no file of this
+machine, and nothing is sent there (docs/store.md, "Remotes").
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from wtxtgit.errors import ASKS_HELPERS, EnvironmentFailure, InputError, UsageError
-from wtxtgit.git import index, run
+from wtxtgit.git import index, remotes, run
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.remotes import GitRemote
 from wtxtgit.git.repository import Repository, change_config
 from wtxtgit.git.transfer import WITH_PASSWORD
 from wtxtgit.io.files import read_small, shown
@@ -64,14 +67,14 @@ class UrlOrigin(StrEnum):
 class StoreUrl(JsonObject):
     """A remote of the store, and who named it; `may_push` unless only the tree did.
 
-    `remote` is the git remote that a git-lfs server is used with.
+    `git` is the git remote that is meant, or with which a git-lfs server is used.
     """
 
     KEYS = "url=shown origin may_push"
 
     url: str
     origin: UrlOrigin
-    remote: str | None = None
+    git: GitRemote | None = None
 
     @property
     def may_push(self) -> bool:
@@ -95,7 +98,7 @@ class StoreUrl(JsonObject):
         return spelled(self.url)
 
 
-def chosen(repo: Repository, remote: str | None = None) -> StoreUrl:
+def chosen(repo: Repository, remote: GitRemote | None = None) -> StoreUrl:
     """Return the remote in use; `remote` is the git remote that is pushed to, if any.
 
     Raises UsageError for a url that can't be used, and if there is no remote at all.
@@ -106,50 +109,102 @@ def chosen(repo: Repository, remote: str | None = None) -> StoreUrl:
     return found
 
 
-def find(repo: Repository, remote: str | None = None) -> StoreUrl | None:
+def find(repo: Repository, remote: GitRemote | None = None) -> StoreUrl | None:
     """Return the remote in use, as `chosen` does, or None if there is no remote at all."""
+    if remote is None and (name := remotes.main(repo)) is not None:
+        remote = remotes.asked(name)
     configured = repo.config.get(KEY)
     if configured:
-        return _found(repo, _checked(configured), UrlOrigin.CONFIG, remote)
+        return _found(_checked(configured), UrlOrigin.CONFIG, remote)
     proposed = _of_tree(repo)
-    default = _default(repo, remote)
-    if proposed is None or proposed == default:
-        return None if default is None else StoreUrl(_checked(default), UrlOrigin.DEFAULT)
-    return _found(repo, _checked_of_tree(repo, proposed), UrlOrigin.TREE, remote)
+    default = None if remote is None else of_git(remote, UrlOrigin.DEFAULT)
+    if proposed is None or (default is not None and proposed == default.url):
+        return default
+    return _found(_checked_of_tree(repo, proposed), UrlOrigin.TREE, remote)
 
 
-def trusted(repo: Repository) -> StoreUrl | None:
-    """Return the remote from which payload is fetched automatically; None if nothing is.
+def to_fetch(repo: Repository, tips: Sequence[str] = ()) -> list[StoreUrl]:
+    """Return the remotes that may have payload of commits, the likeliest first.
+
+    A store that is named counts alone. Else these are the git remotes that the commits came from,
+    the branch's own, the main one, and all others: a branch may come from a fork. Raises as
+    `chosen` does.
+    """
+    names = remotes.names(repo)
+    first = find(repo) if len(names) > 1 else chosen(repo)
+    if first is not None and not _is_of_every_remote(first):
+        return [first]
+    own = remotes.fetched_by_default(repo)
+    every = [
+        *map(remotes.asked, remotes.that_have(repo, tips)),
+        *([own] if own is not None else []),
+        *([first.git] if first is not None and first.git is not None else []),
+        *map(remotes.asked, names),
+    ]
+    each = {one.address: one for one in reversed(every)}
+    ordered = [each[address] for address in dict.fromkeys(one.address for one in every)]
+    if first is None or not _is_lfs(first.url):
+        return [of_git(one, UrlOrigin.DEFAULT) for one in ordered]
+    return [replace(first, git=one) for one in ordered]
+
+
+def _is_of_every_remote(url: StoreUrl) -> bool:
+    """Tell whether each git remote has a place of payload of its own."""
+    return url.origin is UrlOrigin.DEFAULT or (url.may_push and _is_lfs(url.url))
+
+
+def trusted(repo: Repository, tips: Sequence[str] = ()) -> list[StoreUrl]:
+    """Return the remotes from which payload is fetched automatically, as `to_fetch` does.
 
     A url that only the tree names is not used: a checkout would contact anybody's host.
     """
     if not repo.config.is_true(FETCH_KEY, default=True):
-        return None
+        return []
     try:
-        url = chosen(repo)
+        return [url for url in to_fetch(repo, tips) if url.may_push]
     except (UsageError, InputError):
-        return None
-    return url if url.may_push else None
+        return []
 
 
-def given(repo: Repository, remote: str) -> StoreUrl:
-    """Return the remote meant by a git remote's name: itself, or the git-lfs server used with it.
+def to_push(repo: Repository, pushed: Sequence[GitRemote]) -> list[StoreUrl]:
+    """Return where payload goes beside a push to some repositories; raises as `chosen` does."""
+    if not pushed:
+        return [chosen(repo)]
+    found = [chosen(repo, one) for one in pushed]
+    if found[0].origin is UrlOrigin.DEFAULT or _is_lfs(found[0].url):
+        return found
+    if found[0].git is None or not found[0].may_push:
+        return found[:1]
+    return [of_git(one, found[0].origin) for one in remotes.pushed_to(repo, found[0].git.told)]
+
+
+def given(repo: Repository, remote: str) -> list[StoreUrl]:
+    """Return the places meant by a git remote's name or a URL: itself, or the git-lfs server used
+    with it.
 
     Raises UsageError if it is invalid.
     """
     configured = repo.config.get(KEY)
-    if configured and _is_lfs(configured):
-        return _found(repo, _checked(configured), UrlOrigin.GIVEN, remote)
-    return StoreUrl(_checked(GIT + remote), UrlOrigin.GIVEN)
+    url = _checked(configured) if configured and _is_lfs(configured) else ""
+    places = remotes.pushed_to(repo, remote)
+    if url:
+        return [_found(url, UrlOrigin.GIVEN, one) for one in places]
+    return [of_git(one, UrlOrigin.GIVEN) for one in places]
 
 
-def _found(repo: Repository, url: str, origin: UrlOrigin, remote: str | None) -> StoreUrl:
-    if not _is_lfs(url):
-        return StoreUrl(url, origin)
-    beside = _default(repo, remote)
-    if beside is None:
+def of_git(remote: GitRemote, origin: UrlOrigin) -> StoreUrl:
+    """Return a git remote as the place of payload; raises UsageError if it is unsafe."""
+    url = GIT + remote.address
+    # What git resolved by itself is what it uses for the refs, too.
+    return StoreUrl(_checked(url) if remote.told == remote.address else url, origin, remote)
+
+
+def _found(url: str, origin: UrlOrigin, remote: GitRemote | None) -> StoreUrl:
+    if url.startswith(GIT):
+        return StoreUrl(url, origin, remotes.asked(url.removeprefix(GIT)))
+    if _is_lfs(url) and remote is None:
         raise UsageError(f"{spelled(url)} needs a git remote", hint="git remote add origin URL")
-    return StoreUrl(url, origin, _checked(beside).removeprefix(GIT))
+    return StoreUrl(url, origin, remote if _is_lfs(url) else None)
 
 
 def use(repo: Repository, url: str) -> StoreUrl:
@@ -162,20 +217,6 @@ def use(repo: Repository, url: str) -> StoreUrl:
         raise _no_store(url)
     change_config("local", KEY, url, cwd=repo.home)
     return found
-
-
-def remotes(repo: Repository) -> list[str]:
-    """List the configured git remotes."""
-    return repo.git("remote").decode("utf-8", "surrogateescape").splitlines()
-
-
-def _default(repo: Repository, remote: str | None) -> str | None:
-    if remote is not None:
-        return GIT + remote
-    names = remotes(repo)
-    if "origin" in names or len(names) == 1:
-        return GIT + ("origin" if "origin" in names else names[0])
-    return None
 
 
 def _of_tree(repo: Repository) -> str | None:
@@ -272,7 +313,7 @@ def _checked_of_tree(repo: Repository, url: str) -> str:
     scheme = _SCHEME.match(place)
     is_git = url.startswith(GIT)
     if scheme is None:
-        fits = url == LFS or (is_git and place in remotes(repo))
+        fits = url == LFS or (is_git and place in remotes.names(repo))
     elif scheme[1] == "https" or url.startswith(OCI):
         fits = _ELSEWHERE.fullmatch(_PORT.sub("", scheme[2])) is not None
     elif is_git:
