@@ -164,6 +164,25 @@ class TestPush:
         assert (own.path / NAME).read_bytes() == model()
 
 
+def test_a_lock_that_a_killed_git_left_at_the_remote(own: Repo, up: Path, tmp_path: Path) -> None:
+    other = made("other.git", tmp_path)
+    before = packs(up)
+    changed(own, 1)
+    own.git("remote", "add", "other", str(other))
+    own.git("fetch", "-q", "origin", "main:refs/remotes/other/main")
+    run.git("fetch", "-q", str(up), "refs/*:refs/*", cwd=other)
+    own.git("push", "-q", "other", "main")
+    (name,) = packs(other).keys() - before.keys()
+    lock = up / f"refs/wtxt/store/{name}.lock"
+    lock.touch()
+    said = own.run("git", "push", "-q", "origin", "main", ok=(1,)).stderr.decode()
+    assert f"{name}.lock is there: a git that was killed at the remote has left it" in said
+    assert "hint: once no git is at work at the remote, remove that file there" in said
+    lock.unlink()
+    own.git("push", "-q", "origin", "main")
+    assert packs(up) == packs(other)
+
+
 class TestMirrors:
     """Git deletes what the remote alone has: refs of packs, too."""
 

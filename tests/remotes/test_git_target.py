@@ -255,6 +255,44 @@ def test_what_can_not_be(repo: Repo, remote: str, branch: str, path: str) -> Non
     assert SECRET not in str(raised.value)
 
 
+class TestWhatIsNoRace:
+    """A ref that can't be updated for another reason than that somebody else was faster."""
+
+    def refused(self, target: Git) -> EnvironmentFailure:
+        with pytest.raises(EnvironmentFailure) as caught:
+            target.put([file("gen-2.wtxt", b"2")])
+        assert "others keep pushing" not in caught.value.message
+        return caught.value
+
+    def test_a_lock_that_a_killed_git_left_there(self, target: Git, bare: Repo) -> None:
+        target.put([file("gen-1.wtxt")])
+        lock = bare.path / "refs/heads/snapshots.lock"
+        lock.touch()
+        error = self.refused(target)
+        assert isinstance(error, RemoteUnavailable)
+        assert "refs/heads/snapshots.lock is there: a git that was killed" in error.message
+        assert error.hint is not None
+        assert "remove that file there" in error.hint
+        lock.unlink()
+        target.put([file("gen-2.wtxt", b"2")])
+
+    def test_a_lock_that_is_held_for_a_moment(self, target: Git, bare: Repo) -> None:
+        target.put([file("gen-1.wtxt")])
+        lock = bare.path / "refs/heads/snapshots.lock"
+        lock.touch()
+        # What the remote does before it takes the lock: at the second attempt it is gone.
+        hook = bare.path / "hooks/pre-receive"
+        hook.write_text(f'#!/bin/sh\ntest -e seen && rm -f "{lock}"\ntouch seen\n')
+        hook.chmod(0o755)
+        target.put([file("gen-2.wtxt", b"2")])
+        assert (bare.path / "seen").exists()
+
+    def test_a_branch_in_the_place_of_a_folder(self, bare: Repo, repo: Repo) -> None:
+        error = self.refused(Git("origin", "main/snapshots", repository=repo.path))
+        assert isinstance(error, RemoteRefused)
+        assert "'refs/heads/main' exists" in error.message
+
+
 def test_outside_of_a_repository(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="not in a git repository"):
         Git("origin", "b", repository=tmp_path)

@@ -33,6 +33,7 @@ from wtxtgit.git.transfer import (
     PUSH,
     WITH_PASSWORD,
     failure,
+    lock_there,
     transfer,
     words_of,
 )
@@ -49,9 +50,13 @@ _ENVIRONMENT: run.Environment = {**PLAIN, "GIT_TERMINAL_PROMPT": "0"}
 _NO_BRANCH = "couldn't find remote ref"
 _PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
 _MOVED_ON = re.compile(
-    r"\[rejected\]|\[remote rejected\].*(?:lock ref|failed to update ref|incorrect old value)"
+    r"\[rejected\]|incorrect old value|but expected [0-9a-f]|reference already exists"
+    r"|\[remote rejected\].*lock failure"
 )
 """The message of git-push(1) if somebody else was faster."""
+_UNTOLD = "[remote rejected] (failed to update ref)"
+_REASON = "remote: error: "
+"""What the reason begins with why a ref was not updated, where the server sends it."""
 _LOCKED = re.compile(r"unable to (?:lock|create|update)|cannot lock ref|shallow file has changed")
 """The message of git if another process was changing the same ref in this repository."""
 _FILE = re.compile(rb"^file: ([A-Za-z0-9._/-]+) ([0-9a-f]{40})$", re.MULTILINE)
@@ -113,15 +118,21 @@ class RemoteBranch:
         Raises RemoteUnavailable and RemoteRefused.
         """
         command = (*PUSH, "--end-of-options", self._remote, f"{commit}:{self._remote_ref}")
-        result = transfer(self._repo, *command, env=_ENVIRONMENT)
-        if result.code == 0:
-            # A commit made in the same second may equal one that was pushed before: then no line is
-            # printed.
-            self._set_local_ref(commit)
-            return _PUSHED.search(result.stdout) is not None
-        message = words_of(result.stdout + b"\n" + result.stderr)
-        if _MOVED_ON.search(message):
-            return False
+        message = ""
+        for _ in range(_LOCK_ATTEMPTS):
+            result = transfer(self._repo, *command, env=_ENVIRONMENT)
+            if result.code == 0:
+                # A commit made in the same second may equal one that was pushed before: then no
+                # line is printed.
+                self._set_local_ref(commit)
+                return _PUSHED.search(result.stdout) is not None
+            message = words_of(result.stdout + b"\n" + result.stderr)
+            is_untold = _UNTOLD in message and _REASON not in message
+            if is_untold or _MOVED_ON.search(message):
+                return False
+            # Another push holds the lock for a moment; a killed one has left it for good.
+            if lock_there(message) is None:
+                break
         raise self._failure(message)
 
     def files(self, commit: str, folder: str) -> dict[str, TreeEntry]:
@@ -275,6 +286,8 @@ class _Pieces(io.RawIOBase):
         return count
 
 
+_LOCK_ATTEMPTS = 5
+"""Attempts where a lock of the ref is at the remote."""
 MOST_ATTEMPTS = 20
 """Most attempts if other processes are faster."""
 

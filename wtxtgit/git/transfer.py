@@ -35,6 +35,7 @@ _PERMANENT = re.compile(
     r"|returned error: (?:401|403|404|410)|not allowed|unsupported|unknown",
     re.IGNORECASE,
 )
+_LOCK = re.compile(r"remote: error: (?:[^:]*: )?Unable to create '([^']+\.lock)': File exists")
 _FATAL = re.compile(r"(?:^| )fatal: ")
 """What git begins each of its errors with."""
 _SHOWN = 300
@@ -47,8 +48,22 @@ def transfer(
     return repo.call(*NO_HOOKS, *PATIENCE, *arguments, stdin=stdin, env=env, ok=_ANY)
 
 
+def lock_there(message: str) -> str | None:
+    """Return the file that keeps a remote from changing refs, if git said so: git(1) makes it
+    before it writes a file, and leaves it if it is killed.
+    """
+    match = _LOCK.search(message)
+    return None if match is None else match[1]
+
+
 def failure(label: str, message: str) -> EnvironmentFailure:
     """Return RemoteRefused or RemoteUnavailable for what git said about a remote."""
+    if (lock := lock_there(message)) is not None:
+        return RemoteUnavailable(
+            f"{label}: {lock} is there: a git that was killed at the remote has left it, or one is "
+            f"at work",
+            hint="once no git is at work at the remote, remove that file there, and try again",
+        )
     kind = RemoteRefused if _PERMANENT.search(message) else RemoteUnavailable
     return kind(f"{label}: {message[-_SHOWN:] or 'git says nothing'}")
 
