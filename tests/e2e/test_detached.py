@@ -352,3 +352,23 @@ def test_a_version_that_is_much_the_same_takes_little_room(kept: Repo) -> None:
     (kept.path / NAME).unlink()
     kept.git("checkout", "--", NAME)
     assert (kept.path / NAME).read_bytes() == bytes(raw)
+
+
+@pytest.mark.parametrize("program", [("git",), LAUNCHER.arguments], ids=["git", "wtxtgit"])
+def test_many_files_are_one_pack(kept: Repo, program: tuple[str, ...]) -> None:
+    folder = kept.path / ".git/wtxt/store/packs"
+    before = set(folder.iterdir())
+    contents = {
+        f"many/{number}.safetensors": safetensors(*range(number, 30_000 + number), name="w")
+        for number in range(12)
+    }
+    for name, content in contents.items():
+        kept.write(name, content)
+    kept.run(*program, "add", "many")
+    assert len(set(folder.iterdir()) - before) == 1
+    assert kept.wtxtgit("store", "verify").returncode == 0
+    kept.commit()
+    shutil.rmtree(kept.path / "many")
+    kept.git("checkout", "--", "many")
+    for name, content in contents.items():
+        assert (kept.path / name).read_bytes() == content

@@ -66,7 +66,7 @@ def smudged(request: pytest.FixtureRequest, here: Repository, tmp_path: Path) ->
             smudge_into(
                 file.fileno(),
                 memoryview(text),
-                payload=partial(store_of, here),
+                payload=partial(fresh, here),
                 proved=lambda: proved,
             )
         return path.read_bytes()
@@ -74,8 +74,13 @@ def smudged(request: pytest.FixtureRequest, here: Repository, tmp_path: Path) ->
     return given if request.param == "given" else written
 
 
+def fresh(here: Repository) -> Store:
+    """The store as another process sees it."""
+    return Store(store_of(here).folder)
+
+
 def made(here: Repository, text: bytes, proved: ProvedTexts) -> Smudged:
-    return smudge(memoryview(text), payload=partial(store_of, here), proved=lambda: proved)
+    return smudge(memoryview(text), payload=partial(fresh, here), proved=lambda: proved)
 
 
 def joined(smudged: Smudged) -> bytes:
@@ -110,7 +115,7 @@ def test_what_was_proved_is_not_proved_again(
     # As nobody but who has this user's secret can have it.
     lying = other_root(text)
     proved.put([lying])
-    indexed = index(memoryview(lying), payload=store_of(here))
+    indexed = index(memoryview(lying), payload=fresh(here))
     proved.put_sound(memoryview(lying), indexed.payload.states(indexed.payload_names))
     assert smudged(lying, proved) == MODEL
 
@@ -126,7 +131,7 @@ def test_chunks_of_packs_that_nobody_touched_are_not_read_twice(
             return super().read_all(names, size)
 
     def given() -> int:
-        store, before = Watched(store_of(here).folder), len(read)
+        store, before = Watched(fresh(here).folder), len(read)
         assert joined(smudge(memoryview(text), payload=lambda: store, proved=lambda: proved)) == (
             MODEL
         )
@@ -138,7 +143,7 @@ def test_chunks_of_packs_that_nobody_touched_are_not_read_twice(
     proved.close()
     assert given() == once
     # What is looked at is when they were touched, and not what they hold.
-    (pack,) = packs(store_of(here))
+    (pack,) = packs(fresh(here))
     touch(pack)
     assert (given(), given()) == (twice, once)
 
@@ -147,7 +152,7 @@ def test_a_damaged_chunk_leaves_the_text(
     smudged: Smudging, here: Repository, text: bytes, proved: ProvedTexts
 ) -> None:
     assert smudged(text, proved) == MODEL
-    (pack,) = packs(store_of(here))
+    (pack,) = packs(fresh(here))
     damage(pack, pack.stat().st_size // 3)
     assert smudged(text, proved) == text
 
@@ -156,7 +161,7 @@ def test_a_lost_pack_leaves_the_text(
     smudged: Smudging, here: Repository, text: bytes, proved: ProvedTexts
 ) -> None:
     assert smudged(text, proved) == MODEL
-    (pack,) = packs(store_of(here))
+    (pack,) = packs(fresh(here))
     pack.unlink()
     assert smudged(text, proved) == text
 
@@ -165,7 +170,7 @@ def test_a_lying_pack_leaves_the_text(
     smudged: Smudging, here: Repository, text: bytes, proved: ProvedTexts
 ) -> None:
     proved.put([text])
-    lie(store_of(here))
+    lie(fresh(here))
     assert smudged(text, proved) == text
 
 
@@ -194,13 +199,13 @@ def test_no_chunk_that_changes_on_its_way_is_given(
         def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
             return (self.other or super()).read_all(names, size)
 
-    store = Changed(store_of(here).folder)
+    store = Changed(fresh(here).folder)
     for _ in range(2):
         smudged = smudge(memoryview(text), payload=lambda: store, proved=lambda: proved)
         assert joined(smudged) == MODEL
     given = bytearray()
-    lie(store_of(here))
-    store.other = store_of(here)
+    lie(fresh(here))
+    store.other = fresh(here)
 
     def take() -> None:
         for piece in smudged.pieces():
@@ -211,7 +216,7 @@ def test_no_chunk_that_changes_on_its_way_is_given(
     assert MODEL.startswith(bytes(given))
     # A file can be begun again.
     with (tmp_path / "written").open("w+b") as file:
-        payload = partial(store_of, here)
+        payload = partial(fresh, here)
         smudge_into(file.fileno(), memoryview(text), payload=payload, proved=lambda: proved)
     assert (tmp_path / "written").read_bytes() == text
 
@@ -272,7 +277,7 @@ class TestStates:
     def test_the_state_is_another_one_once_a_pack_is_touched(
         self, here: Repository, text: bytes
     ) -> None:
-        store = store_of(here)
+        store = fresh(here)
         names = self.names(store)
         (pack,) = packs(store)
         states = store.states(names)

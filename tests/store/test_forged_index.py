@@ -27,6 +27,8 @@ def store(tmp_path: Path) -> Store:
     added(made, FIRST)
     added(made, SECOND, before=FIRST)
     assert len(packs(made)) == 2
+    # Who looks next writes the index.
+    assert again(made).holds(NAMES[0])
     return made
 
 

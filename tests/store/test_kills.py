@@ -75,6 +75,51 @@ def test_adding(tmp_path: Path) -> None:
     assert call > 5
 
 
+def joined(store: Store) -> None:
+    """Add chunks one by one, each to a pack of its own, and join the packs."""
+    for chunk in NEW:
+        added(store, [chunk])
+    store.join_small()
+
+
+@pytest.mark.slow
+def test_joining(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    added(Store(start), OLD)
+    call = 0
+    is_killed = True
+    while is_killed:
+        call += 1
+        folder = tmp_path / str(call)
+        shutil.copytree(start, folder)
+        count = len(packs(Store(folder)))
+        is_killed = killed(lambda folder=folder: joined(Store(folder)), call)
+        whole(folder)
+        if not is_killed:
+            assert len(packs(Store(folder))) < count + len(NEW)
+        added(Store(folder), [b"more"])
+        joined(Store(folder))
+        store = Store(folder)
+        assert [bytes(store.read(named(chunk))) for chunk in NEW] == NEW
+        nothing_left(folder)
+        assert check_store(Store(folder), 1).ok
+    assert call > 5
+
+
+def test_what_was_changed_or_moved_is_not_joined(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for chunk in [*NEW, b"more"]:
+        added(store, [chunk])
+    first, second, *_ = packs(store)
+    first.chmod(0o644)
+    first.write_bytes(first.read_bytes() + b"x")
+    second.unlink()
+    store.join_small()
+    assert first.exists()
+    assert not second.exists()
+    assert len(packs(store)) < len(NEW)
+
+
 @pytest.mark.slow
 def test_repacking(tmp_path: Path) -> None:
     start = tmp_path / "start"

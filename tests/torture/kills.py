@@ -73,6 +73,11 @@ class Reference:
         return self.start.payload().keys(), self.start.payload_there().keys()
 
     @cached_property
+    def unpaid(self) -> Set[str]:
+        """The chunks that staged texts lack at the start."""
+        return self.start.unpaid()
+
+    @cached_property
     def end_payload(self) -> tuple[Set[str], Set[str]]:
         return self.end.payload().keys(), self.end.payload_there().keys()
 
@@ -192,6 +197,7 @@ def wrong(reference: Reference, place: Place) -> Iterator[str]:
     ):
         yield from (f"chunk {name} is gone" for name in had & stays if name not in payload)
         yield from (f"chunk {name} {why}" for name, why in payload.items() if why is not None)
+    yield from (f"a staged text lacks {name}" for name in place.unpaid() - reference.unpaid)
     files = place.files()
     for name, content in files.items():
         if NAME.search(os.fsencode(name)):

@@ -7,6 +7,7 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from threading import RLock
@@ -64,9 +65,21 @@ def _run_and_keep(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     finally:
+        if _repository.has_value and _repository().store is not None:
+            _join(_repository())
         # Those of all files at once.
         if _proved.has_value:
             _proved().close()
+
+
+def _join(repo: Repository) -> None:
+    """Join the packs of all files: each was on disk before git had the answer for its file."""
+    from wtxtgit.errors import EnvironmentFailure
+    from wtxtgit.store.place import store_of
+
+    # They stay as they are if they can't be joined.
+    with suppress(EnvironmentFailure):
+        store_of(repo).join_small()
 
 
 def _run(arguments: list[str]) -> int:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
+from wtxtgit.filter.payload import StagedTexts, keep_in
+from wtxtgit.filter.proved import ProvedTexts
 from wtxtgit.filter.status import drivers_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
@@ -39,13 +41,11 @@ from wtxtgit.io.progress import Progress, finish_file
 from wtxtgit.io.spool import LITTLE, spooled
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.io.workers import default_threads, in_background
+from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_text
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from wtxtgit.filter.payload import StagedTexts
-    from wtxtgit.model.array import Keep
+    from wtxtgit.store.writer import StoreWriter
 
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
@@ -151,6 +151,8 @@ class _AddWork:
     store: ObjectStore = field(init=False)
     pack: PackWriter = field(init=False)
     known: ContentCache = field(init=False)
+    payload: StoreWriter = field(init=False)
+    _proved: ProvedTexts = field(init=False)
     contents: list[tuple[bytes, int, str, bool, bool]] = field(default_factory=list)
     """BLAKE3 and size of each file that was read, its blob, whether it is no text, and detached."""
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
@@ -165,31 +167,34 @@ class _AddWork:
             in_background(partial(import_module, "wtxtgit.store.writer"))
         modes = _modes(self.repo, paths)
         threads = self.threads or default_threads()
+        self._proved = ProvedTexts(lambda: self.known)
         with (
             ContentCache(self.repo, self.key_file) as self.known,
             ObjectStore(self.repo) as self.store,
             PackWriter(self.store, len(paths), threads) as self.pack,
         ):
             staged = []
-            for path in paths:
-                staged.append(self._file(path, modes.get(path)))
-                finish_file(self.progress)
+            with self._storing(paths):
+                for path in paths:
+                    staged.append(self._file(path, modes.get(path)))
+                    finish_file(self.progress)
             # The index will refer to these blobs, so they have to be in the repository before.
             self.pack.finish()
             self._learn()
             yield staged
 
-    def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
-        # Imported here: files that are not detached need no store.
-        from wtxtgit.filter.payload import keeping
-
-        return keeping(self.repo, lambda: self._staged.text(path))
+    @contextmanager
+    def _storing(self, paths: Sequence[bytes]) -> Iterator[None]:
+        """Write the payload of all files; at the end of the block it is on disk."""
+        if self.detached.isdisjoint(paths):
+            yield
+            return
+        with store_of(self.repo).writing() as self.payload:
+            yield
 
     @cached_property
     def _staged(self) -> StagedTexts:
         """The detached texts that paths had before."""
-        from wtxtgit.filter.payload import StagedTexts
-
         return StagedTexts(self.repo)
 
     def _file(self, path: bytes, mode: int | None) -> StagedFile:
@@ -222,33 +227,23 @@ class _AddWork:
         """Write the blob of a file with this content."""
         from wtxtgit.filter.clean import clean, clean_detached
 
-        after: list[bytes] = []
-        reading = text = None
         if path in self.detached:
-            with self._keeping(path) as keep:
-                cleaned = clean_detached(data, keep, threads=self.threads, progress=self.progress)
-                writer = cleaned.writer
-                if writer is not None and writer.is_detached:
-                    text = spooled(writer.stream(), in_memory=LITTLE)
-                    # The text is made, so the file can be read again, to see whether it changed,
-                    # while leaving the block waits for the disk.
-                    reading = in_background(lambda: after.append(self._digest(descriptor)))
+            keep = keep_in(self.payload, lambda: self._staged.text(path))
+            cleaned = clean_detached(data, keep, threads=self.threads, progress=self.progress)
         else:
             cleaned = clean(data, threads=self.threads, progress=self.progress)
-            writer = cleaned.writer
-        if writer is not None and text is not None:
-            from wtxtgit.filter.proved import ProvedTexts
+        writer = cleaned.writer
+        if writer is not None and writer.is_detached:
             from wtxtgit.remotes.payload.on_demand import FetchedPayload
 
+            text = spooled(writer.stream(), in_memory=LITTLE)
             oid = self.pack.add(PlainContent(text))
-            proved = ProvedTexts(lambda: self.known)
-            proved.put_kept(pieces(text), FetchedPayload.of(self.repo), writer.payload())
+            source = FetchedPayload.of(self.repo)
+            self._proved.put_kept(pieces(text), source, writer.payload())
         else:
             oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
-        if reading is not None:
-            reading.join()
         # A program that has mapped the file can change it without changing its times.
-        if (after or [self._digest(descriptor)]) != [digest]:
+        if self._digest(descriptor) != digest:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}; stored unchanged", None)
@@ -263,6 +258,7 @@ class _AddWork:
 
     def _learn(self) -> None:
         """Cache which blobs were written; only call this once the pack is in the repository."""
+        self._proved.flush()
         for digest, size, oid, is_binary, is_detached in self.contents:
             self.known.put_blob(
                 digest, size, oid, is_binary=is_binary and not is_detached, detached=is_detached

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index
@@ -21,6 +22,9 @@ from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_detached
 from wtxtgit.text.index import index as index_of
 
+if TYPE_CHECKING:  # Most filters never write.
+    from wtxtgit.store.writer import StoreWriter
+
 Before = Callable[[], ByteView | None]
 """Returns the previous detached text; None if there is none."""
 
@@ -32,19 +36,24 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
     Raises EnvironmentFailure if they can't be written.
     """
     with store_of(repo).writing() as writer:
-        bases: dict[str, ChunkNames] | None = None
+        yield keep_in(writer, before)
 
-        def keep(
-            names: Sequence[bytes], data: memoryview, size: int, item: int, array: str, first: int
-        ) -> None:
-            nonlocal bases
-            if bases is None:
-                bases = _names(before())
-            known = bases.get(array, ChunkNames())[first : first + len(names)]
-            none = [None] * (len(names) - len(known))
-            writer.put_all(names, data, size, item, [*known, *none])
 
-        yield keep
+def keep_in(writer: StoreWriter, before: Before) -> Keep:
+    """Return a function that adds chunks of a text by a writer; they are on disk at its end."""
+    bases: dict[str, ChunkNames] | None = None
+
+    def keep(
+        names: Sequence[bytes], data: memoryview, size: int, item: int, array: str, first: int
+    ) -> None:
+        nonlocal bases
+        if bases is None:
+            bases = _names(before())
+        known = bases.get(array, ChunkNames())[first : first + len(names)]
+        none = [None] * (len(names) - len(known))
+        writer.put_all(names, data, size, item, [*known, *none])
+
+    return keep
 
 
 class StagedTexts:

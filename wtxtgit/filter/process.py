@@ -296,19 +296,24 @@ def filtered(
     if cleaned.warning is not None:
         warn(f"{shown_path(path)}: {cleaned.warning}; stored unchanged", None)
     writer = cleaned.writer
+    text = cleaned.pieces
+    if writer is not None and writer.is_detached and writer.size < WORTH_STORING:
+        # Made once, for git and for its hash.
+        whole = b"".join(writer.stream())
+        text = lambda: (whole,)  # noqa: E731 - in place of the other one
 
     def prove() -> None:
         if writer is None or not writer.is_detached:
             return
         if (proved := settings.proved()) and (source := settings.payload()) is not None:
-            proved.put_kept(writer.stream(), source, writer.payload())
+            proved.put_kept(text(), source, writer.payload())
 
     # Git deflates small texts faster than we find the object store.
     if writer is None or writer.size < WORTH_STORING:
-        return Answer(cleaned.pieces(), prove)
+        return Answer(text(), prove)
     store = settings.store()
     if store is None:
-        return Answer(cleaned.pieces(), prove)
+        return Answer(text(), prove)
     from wtxtgit.git.store.writing import stored
     from wtxtgit.io.workers import default_threads
 

@@ -22,10 +22,15 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
+from wtxtgit.model.array import ChunkNames
 
 if TYPE_CHECKING:
     from wtxtgit.filter.content import ContentCache
     from wtxtgit.model.array import PayloadSource
+
+
+_MOST_KEPT = 512 * 1024
+"""Chunks whose states wait for the end, when no pack will be joined to others."""
 
 
 class ProvedTexts:
@@ -35,6 +40,8 @@ class ProvedTexts:
         self._open = opened
         self._lock = Lock()
         self._cache: ContentCache | None = None
+        self._kept: list[tuple[bytes, PayloadSource, ChunkNames]] = []
+        self._chunks_kept = 0
 
     def holds(self, text: ByteView) -> bool:
         """Tell whether a detached text was proved before."""
@@ -64,19 +71,27 @@ class ProvedTexts:
     def put_kept(
         self, text: Iterable[Buffer], source: PayloadSource, names: Iterable[Sequence[bytes]]
     ) -> None:
-        """Record a detached text that clean made, in pieces, and the states of what has its chunks
-        now.
+        """Record a detached text that clean made, in pieces, and at the end the states of what has
+        its chunks then.
 
         `names` are those of all its chunks, which this process has stored.
         """
-        if (cache := self._opened()) is None:
-            return
-        digest = _digest(text)
-        cache.put_proof(digest)
-        cache.put_sound(_of_text(digest, source.states(chain.from_iterable(names))))
+        self._kept.append((_digest(text), source, ChunkNames(chain.from_iterable(names))))
+        self._chunks_kept += len(self._kept[-1][2])
+        if self._chunks_kept > _MOST_KEPT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Record the states of what `put_kept` was told."""
+        kept, self._kept, self._chunks_kept = self._kept, [], 0
+        if kept and (cache := self._opened()) is not None:
+            for digest, source, names in kept:
+                cache.put_proof(digest)
+                cache.put_sound(_of_text(digest, source.states(names)))
 
     def close(self) -> None:
         """Write what was recorded."""
+        self.flush()
         with self._lock:
             if self._cache is not None:
                 self._cache.close()

@@ -254,6 +254,8 @@ class Repository:
         self.config = Config(self.home)
         self.cat_files: object = None
         """The running processes that readers of this repository share: `git.blobs.CatFiles`."""
+        self.store: object = None
+        """Its store, which they share too: `store.place.store_of`."""
         self.payload: object = None
         """The payload source that they share: `remotes.payload.on_demand.FetchedPayload`."""
         self._facts = facts or {}

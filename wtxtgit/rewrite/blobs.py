@@ -32,11 +32,7 @@ from wtxtgit.report.migrate import MigratedBlobs, VersionLeft
 from wtxtgit.rewrite.migrations import LFS
 from wtxtgit.rewrite.walk import FileVersion
 from wtxtgit.store.place import store_of
-from wtxtgit.store.repack import join_small
 from wtxtgit.text.grammar import MOST_ATTACHED, is_detached, is_text
-
-_MOST_SMALL_PACKS = 100
-"""After this many detached versions their packs are joined to one."""
 
 
 class Form(Protocol):
@@ -118,8 +114,6 @@ class ToTexts:
         self._objects = LfsObjects(repo)
         self._payload = FetchedPayload.of(repo)
         self._last: tuple[bytes, ByteView] | None = None
-        self._packs: frozenset[str] | None = None
-        self._small_packs = 0
 
     def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
         # An empty file has no text, and an existing text is in the form that somebody chose.
@@ -127,9 +121,7 @@ class ToTexts:
 
     def finish(self) -> None:
         """Join small packs: each detached version has its own, so that the next can refer to it."""
-        if self._packs is not None:
-            join_small(store_of(self._repo), self._packs)
-        self._small_packs = 0
+        store_of(self._repo).join_small()
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
         lfs_object = parse_pointer(content)
@@ -140,8 +132,6 @@ class ToTexts:
         if is_text(content):
             return content
         if detached:
-            if self._packs is None:
-                self._packs = frozenset(store_of(self._repo).own.names)
             keep = partial(keeping, self._repo, lambda: self._text_before(path))
             cleaned = clean_keeping(content, keep, threads=self._threads)
         else:
@@ -152,10 +142,6 @@ class ToTexts:
         self._prove(content, text, path, version)
         if is_detached(text):
             self._last = path, text
-            self._small_packs += 1
-            # Not only at the end: looking for a chunk searches all packs.
-            if self._small_packs == _MOST_SMALL_PACKS:
-                self.finish()
         return text
 
     def _file(self, content: ByteView, *, detached: bool) -> ByteView:

@@ -184,6 +184,53 @@ class ChunkTable:
         return ChunkTable(files, names, packs.data, np.asarray(self.rows)[kept].data)
 
 
+class AddedChunks:
+    """Chunks of packs that this process has added: merging a table for each would take long."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, list[tuple[str, int]]] = {}
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._places)
+
+    def put(self, pack: str, nbytes: int, index: ChunkIndex) -> None:
+        self._sizes[pack] = nbytes
+        for row in range(index.count):
+            self._places.setdefault(index.name(row), []).append((pack, row))
+
+    def table(self) -> ChunkTable:
+        """Return the same as a table."""
+        files = sorted(self._sizes.items())
+        numbers = {pack: number for number, (pack, _) in enumerate(files)}
+        places = sorted(
+            (name, numbers[pack], row)
+            for name, copies in self._places.items()
+            for pack, row in copies
+        )
+        names = b"".join(name for name, _, _ in places)
+        packs = array(U4, [number for _, number, _ in places])
+        rows = array(U4, [row for _, _, row in places])
+        return ChunkTable(files, names, memoryview(packs), memoryview(rows))
+
+    def find(self, name: bytes) -> list[tuple[str, int]]:
+        """Return the packs that hold a chunk, and its row in each."""
+        return self._places.get(name, [])
+
+    def find_all(self, names: Sequence[bytes]) -> list[list[tuple[str, int]]]:
+        """Do the same for several chunks at once."""
+        return [*map(self.find, names)]
+
+    def holding(self, names: Sequence[bytes]) -> set[str]:
+        """Return the packs that hold any of these names."""
+        return {pack for name in names for pack, _ in self.find(name)}
+
+    def among(self, names: Sequence[bytes]) -> set[bytes]:
+        """Return those of the names whose chunks are here."""
+        return {name for name in names if name in self._places}
+
+
 _EMPTY = ChunkTable((), b"", memoryview(array(U4)), memoryview(array(U4)))
 
 
@@ -384,11 +431,15 @@ class PackFolder:
         self._is_own = is_own
         self._lock = RLock()
         self._tables: tuple[ChunkTable, ...] | None = None
+        self._added = AddedChunks()
         self._listed: dict[str, int] = {}
         self._damaged: dict[str, str] = {}
         self._is_proved = False
         self._open: OrderedDict[str, ChunkPack] = OrderedDict()
         self._used: set[str] = set()
+        self._small: dict[str, Sequence[ChunkEntry]] = {}
+        self.small_nbytes = 0
+        """The size of the small packs that were added through this object."""
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -404,6 +455,8 @@ class PackFolder:
 
     def make(self) -> None:
         """Create the folder of the packs if missing; raises OSError."""
+        if self.packs.is_dir():
+            return
         missing = [path for path in (self.packs, *self.packs.parents) if not path.exists()]
         for path in reversed(missing):
             make_folder(path, self.shared)
@@ -413,12 +466,15 @@ class PackFolder:
         """Keep chunks from being dropped within the block; a context manager.
 
         Chunks that are being added may be decoded from them. Packs that were dropped before the
-        block are known to be gone. Any number of processes may add at once.
+        block are known to be gone, or found to be so when they are used. Any number of processes
+        may add at once.
         """
         with contextlib.ExitStack() as closing:
             # On a file system without locks nobody drops chunks: see `dropping`.
             self._lock_packs(closing, fcntl.LOCK_SH)
-            if self._tables is not None:
+            # The folder may have very many packs. What was used before is looked at again.
+            self._used.clear()
+            if not all(pack.path.exists() for pack in self._open.values()):
                 self.refresh()
             yield
 
@@ -616,9 +672,20 @@ class PackFolder:
                 self._open.pop(name, None)
                 self._damaged.pop(name, None)
             self._listed = listed
-            kept = [table.without(gone) if gone else table for table in self._tables]
-            self._take(kept)
+            tables = (*self._tables, self._added.table())
+            self._take([table.without(gone) if gone else table for table in tables])
             return True
+
+    def added(self, name: str, nbytes: int, index: ChunkIndex) -> None:
+        """Take note of a pack that this process has added, without looking at the folder."""
+        with self._lock:
+            if self._tables is None or self._listed.get(name) == nbytes:
+                return
+            if name in self._listed or self._added.count > _MERGED:
+                self.refresh()
+                return
+            self._listed[name] = nbytes
+            self._added.put(name, nbytes, index)
 
     def prove(self) -> bool:
         """Rebuild the tables from the packs themselves, as if there were no file `index`.
@@ -628,15 +695,27 @@ class PackFolder:
         if a pack can't be read.
         """
         with self._lock:
-            before = self._all_tables()
+            self._all_tables()
             if self._is_proved:
                 return False
             self._listed = self._list()
-            self._take([_EMPTY], is_stale=True, before=before)
+            self._take([_EMPTY], is_stale=True, before=self._tables or ())
             self._is_proved = True
             return True
 
-    def _all_tables(self) -> tuple[ChunkTable, ...]:
+    def note_small(self, name: str, nbytes: int, entries: Sequence[ChunkEntry]) -> None:
+        """Take note of a pack, with its chunks in order, that is to be joined with others."""
+        with self._lock:
+            self._small[name] = entries
+            self.small_nbytes += nbytes
+
+    def taken_small(self) -> dict[str, Sequence[ChunkEntry]]:
+        """Return the small packs that were noted, which are then forgotten."""
+        with self._lock:
+            small, self._small, self.small_nbytes = self._small, {}, 0
+            return small
+
+    def _all_tables(self) -> tuple[ChunkTable | AddedChunks, ...]:
         """Return the tables of all packs, read when first needed."""
         if self._tables is None:
             with self._lock:
@@ -646,7 +725,7 @@ class PackFolder:
                     self._is_proved = not read.files
                     gone = {name for name, size in read.files if self._listed.get(name) != size}
                     self._take([read.without(gone) if gone else read], is_stale=bool(gone))
-        return self._tables  # type: ignore[return-value]
+        return *self._tables, self._added  # type: ignore[misc]
 
     def _take(
         self,
@@ -676,6 +755,7 @@ class PackFolder:
             if self._is_own and not (len(before) == 1 and first.is_same(before[0])):
                 self._write_index(first)
         self._tables = (first, rest) if rest.count else (first,)
+        self._added = AddedChunks()
 
     def _list(self) -> dict[str, int]:
         sizes = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from wtxtgit.git.repository import Repository
@@ -14,14 +15,23 @@ if TYPE_CHECKING:
 PATH_KEY = "wtxtgit.storePath"
 """The key for the path of the store; relative paths start from the common git directory."""
 _FOLDER = Path("wtxt", "store")
+_MAKING = Lock()
 
 
 def store_of(repo: Repository) -> Store:
     """Return the store that all work trees of a repository share, with the stores that it borrows
     from.
 
-    Nothing is made or read before it is needed. Raises EnvironmentFailure if git fails.
+    All who ask get the same: its packs are listed once. Nothing is made or read before it is
+    needed. Raises EnvironmentFailure if git fails.
     """
+    with _MAKING:
+        if repo.store is None:
+            repo.store = _found(repo)
+        return repo.store  # type: ignore[return-value]
+
+
+def _found(repo: Repository) -> Store:
     # Imported here: most repositories have no detached texts.
     from wtxtgit.git.store.files import Places
     from wtxtgit.store.store import Store

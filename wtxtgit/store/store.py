@@ -43,11 +43,20 @@ class Store:
         If the block fails some may be. Raises EnvironmentFailure if they can't be written.
         """
         # Imported here: most commands only read.
-        from wtxtgit.store.writer import StoreWriter
+        from wtxtgit.store.writer import MAX_PACK, StoreWriter
 
         with StoreWriter(self.own, self._cache, self.borrowed) as writer:
             yield writer
             writer.finish()
+        if self.own.small_nbytes >= MAX_PACK:
+            self.join_small()
+
+    def join_small(self) -> None:
+        """Join the small packs that were added through this object to larger ones."""
+        if self.own.small_nbytes:
+            from wtxtgit.store.repack import join_small
+
+            join_small(self)
 
     def want(self, names: Iterable[bytes]) -> None:
         """Do nothing: a local store can't fetch."""

@@ -43,6 +43,7 @@ from wtxtgit.store.pack import (
     ROW_SIZE,
     TRAILER_SIZE,
     ChunkEntry,
+    ChunkIndex,
     format_end,
     index_of,
 )
@@ -91,15 +92,21 @@ class NewPack:
         self._writing = Lock()
         self._error: BaseException | None = None
         self._bases = 0
+        self.index: ChunkIndex
+        """Its index, once it is finished."""
         with failures(folder, missing=EnvironmentFailure), contextlib.ExitStack() as closing:
             self._opened = closing.enter_context(opened_folder(folder))
             self._file = closing.enter_context(new_file(self._opened, folder, _READ_ONLY))
-            self._put((HEAD,))
+            self._wait(HEAD)
             self._closing = closing.pop_all()
 
     def close(self) -> None:
         """Discard the pack, unless it was finished."""
         self._closing.close()
+
+    @property
+    def entries(self) -> Sequence[ChunkEntry]:
+        return self._entries
 
     @property
     def names(self) -> list[bytes]:
@@ -110,12 +117,12 @@ class NewPack:
         """Its size so far."""
         return self._end
 
-    def has_room(self, length: int) -> bool:
-        """Tell whether a chunk with this encoded size may be added."""
-        count = len(self._entries)
-        index = (count + 1) * ROW_SIZE + (self._bases + 2) * NAME_SIZE
+    def has_room(self, length: int, chunks: int = 1) -> bool:
+        """Tell whether chunks with this encoded size may be added."""
+        count = len(self._entries) + chunks
+        index = count * ROW_SIZE + (self._bases + 2 * chunks) * NAME_SIZE
         end = self._end + length + index + TRAILER_SIZE
-        return not count or (count < MOST_CHUNKS and end <= MAX_PACK)
+        return count == chunks or (count <= MOST_CHUNKS and end <= MAX_PACK)
 
     def add(
         self, name: bytes, encoded: Encoded, size: int, bases: tuple[bytes, ...], depth: int
@@ -126,9 +133,7 @@ class NewPack:
             self._put(encoded.pieces)
         else:
             # A copy, unless the bytes are ours.
-            content = b"".join(encoded.pieces)
-            self._waiting.append(content)
-            self._end += len(content)
+            self._wait(b"".join(encoded.pieces))
             if self._end - self._written >= _MOST_WAITING:
                 self._put(())
         length = self._end - place
@@ -143,6 +148,14 @@ class NewPack:
         """
         chunk = Encoded(encoded, entry.encoding, entry.item, entry.length)
         self.add(entry.name, chunk, entry.size, entry.bases, entry.depth)
+
+    def add_all(self, entries: Sequence[ChunkEntry], encoded: memoryview) -> None:
+        """Add all chunks of another pack; `encoded` are its bytes between head and index."""
+        moved = self._end - len(HEAD)
+        self._put((encoded,))
+        for entry in entries:
+            self._bases += len(entry.bases)
+            self._entries.append(entry._replace(place=entry.place + moved))
 
     def write(self) -> None:
         """Write waiting chunks if there are enough and no other thread does.
@@ -160,7 +173,9 @@ class NewPack:
 
         `time` is when its chunks were added, if that was not now.
         """
-        self._put((format_end(index_of(self._entries), self._end),))
+        self.index = index_of(self._entries)
+        self._wait(format_end(self.index, self._end))
+        self._put(())
         if self._error is not None:
             # Something that should have been written is lost.
             raise self._error
@@ -177,6 +192,11 @@ class NewPack:
             # What is committed next refers to chunks that must be there after a crash.
             os.fsync(self._opened)
         return name
+
+    def _wait(self, content: bytes) -> None:
+        """Have bytes written with those that follow."""
+        self._waiting.append(content)
+        self._end += len(content)
 
     def _put(self, content: Iterable[Buffer]) -> None:
         with self._writing:
@@ -387,8 +407,11 @@ class StoreWriter:
     def finish(self) -> None:
         """Make sure that all chunks are in packs that have their names and are on disk."""
         with self._lock:
-            self._close_pack()
             self._end_finishing()
+            if self._pack is not None:
+                pack, self._pack = self._pack, None
+                with contextlib.closing(pack):
+                    self._take_note(pack, pack.finish())
 
     def _add(self, name: bytes, chunk: BasedChunk, size: int) -> NewPack:
         if self._pack is not None and not self._pack.has_room(chunk.encoded.length):
@@ -413,9 +436,13 @@ class StoreWriter:
         """Wait until the previous pack is finished; raises its errors."""
         if self._finishing is not None:
             finishing, self._finishing = self._finishing, None
-            finishing.end()
-            self._own.refresh()
-            self._begun.difference_update(finishing.pack.names)
+            self._take_note(finishing.pack, finishing.end())
+
+    def _take_note(self, pack: NewPack, name: str) -> None:
+        self._own.added(name, pack.nbytes, pack.index)
+        if pack.nbytes < MAX_PACK // 2:
+            self._own.note_small(name, pack.nbytes, pack.entries)
+        self._begun.difference_update(pack.names)
 
 
 def _chosen(groups: Bytes, chains: Mapping[int, Sequence[BaseChunk]]) -> dict[int, int]:
@@ -444,21 +471,23 @@ class _Finishing:
 
     def __init__(self, pack: NewPack) -> None:
         self.pack = pack
+        self._name = ""
         self._error: BaseException | None = None
         self._thread = in_background(self._run)
         if self._thread is None:
             self._run()
 
-    def end(self) -> None:
-        """Wait for it; raises its errors."""
+    def end(self) -> str:
+        """Wait for it, and return its name; raises its errors."""
         if self._thread is not None:
             self._thread.join()
         self.pack.close()
         if self._error is not None:
             raise self._error
+        return self._name
 
     def _run(self) -> None:
         try:
-            self.pack.finish()
+            self._name = self.pack.finish()
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
             self._error = error

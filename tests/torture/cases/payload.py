@@ -64,6 +64,21 @@ def changed(place: Place) -> None:
     place.write("new.safetensors", model(4))
 
 
+def many_changed(place: Place) -> None:
+    """Each of the files becomes a pack at first."""
+    committed(place)
+    for seed in range(10, 16):
+        place.write(f"new-{seed}.safetensors", model(seed))
+
+
+def many_edited(place: Place) -> None:
+    many_changed(place)
+    place.call("add", ".")
+    place.commit()
+    for seed in range(10, 16):
+        place.write(f"new-{seed}.safetensors", model(seed + 10))
+
+
 def missing(place: Place) -> None:
     committed(place)
     (place.repo / MODEL).unlink()
@@ -211,6 +226,9 @@ PAYLOAD = (
     Killed("store prune: folder as remote", unneeded_in_folder, _REMOTE),
     Killed("store prune: git as remote", unneeded_at_git, _REMOTE),
     Killed("git add: detached", changed, ("add", "."), is_git=True),
+    Killed("git add of many: detached", many_changed, ("add", "."), is_git=True),
+    Killed("git commit of many: detached", many_edited, ("commit", "-q", "-a", "-m", "c"),
+           is_git=True, over=1),
     Killed("git checkout: detached", missing, ("checkout", "-q", "--", "."), is_git=True,
            may_miss=True),
     Killed("git checkout: detached, by two", large_missing, ("checkout", "-q", "--", "."),

@@ -21,6 +21,8 @@ from wtxtgit.store.check import check_store
 from wtxtgit.store.store import Store
 from wtxtgit.stream.ranks import LOCK, REQUESTS, WAL
 from wtxtgit.stream.state import read_state
+from wtxtgit.text.grammar import is_detached
+from wtxtgit.text.index import index
 
 CONFIG = """\
 [user]
@@ -91,6 +93,16 @@ class Place:
     def payload(self) -> dict[str, str | None]:
         """The chunks of the store by name, and why each can't be read, None for one that can."""
         return _chunks(Store(self.repo / ".git/wtxt/store"))
+
+    def unpaid(self) -> set[str]:
+        """The chunks that detached texts in the index name, and the store does not have."""
+        named: set[str] = set()
+        for line in self.git("ls-files", "-s", "-z").split(b"\0")[:-1]:
+            oid = line.split()[1].decode()
+            content = memoryview(self.git("cat-file", "blob", oid))
+            if is_detached(content):
+                named.update(name.hex() for name in index(content).payload_names)
+        return named - {name for name, why in self.payload().items() if why is None}
 
     def payload_there(self) -> dict[str, str | None]:
         """The same of the packs at the remotes, a folder and the other repository."""
