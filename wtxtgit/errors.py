@@ -8,6 +8,8 @@ the command line's contract.
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 MAX_MESSAGE = 500
 MAX_NAME = 80
 """Characters that messages show of what came out of a file."""
@@ -74,6 +76,19 @@ class WtxtgitError(Exception):
         self.message = clipped(message, MAX_MESSAGE)
         self.hint = hint
         super().__init__(self.message)
+
+    @classmethod
+    def because(cls, message: str, cause: object, **fields: Any) -> Self:
+        """Return an error that ends a command with the `exit_code` of its cause.
+
+        What the system refuses, an OSError, is a failure of the environment.
+        """
+        error = cls(message, **fields)
+        # Python 3.11 raises RuntimeError for links in a circle.
+        is_refused = isinstance(cause, OSError | RuntimeError)
+        otherwise = EnvironmentFailure.exit_code if is_refused else cls.exit_code
+        error.exit_code = getattr(cause, "exit_code", otherwise)
+        return error
 
     def __str__(self) -> str:
         return self.message
@@ -183,6 +198,42 @@ class FormatError(InputError):
         self.kind = kind
         self.offset = offset
         self.field = field
+
+    def within(self, where: str) -> Self:
+        """Return the error with the file that it is about before its message."""
+        return type(self).because(
+            f"{where}: {self.message}", self, kind=self.kind, offset=self.offset, field=self.field
+        )
+
+
+class NotRead(str):
+    """Why something was not read, in words; a command that needed it ends with `exit_code`.
+
+    What was not read is never called the same, unchanged or ok.
+    """
+
+    exit_code: int
+
+    def __new__(cls, why: str, exit_code: int = InputError.exit_code) -> Self:
+        made = super().__new__(cls, why)
+        made.exit_code = exit_code
+        return made
+
+    @classmethod
+    def because(cls, error: WtxtgitError, where: str = "") -> Self:
+        """Return the reason that an error gives, with `where` before it."""
+        is_limit = isinstance(error, FormatError) and error.kind == "limit"
+        code = EnvironmentFailure.exit_code if is_limit else error.exit_code
+        return cls(f"{where}{error.message}", code)
+
+    @classmethod
+    def over(cls, why: str) -> Self:
+        """Return the reason for what is over a limit, which says nothing about the file."""
+        return cls(why, EnvironmentFailure.exit_code)
+
+    def within(self, where: str) -> Self:
+        """Return the reason with `where` before it."""
+        return type(self)(f"{where}{self}", self.exit_code)
 
 
 class AgeError(InputError):

@@ -126,7 +126,7 @@ def test_pairs_of_the_original_writers(
 
 def test_the_pair_without_bytes() -> None:
     found = run(*(FIXTURES / f"mlcp/pair_v{n}_a.checkpoint" for n in (1, 2)))
-    assert statuses(found) == {"a": "changed", "b": "same", "c": "added"}
+    assert statuses(found) == {"a": "changed", "b": "unread", "c": "added"}
     changed = by_name(found)["a"]
     assert (changed.base_shape, changed.shape, changed.change) == ((4, 4), (8, 4), None)
     assert "no bytes" in (by_name(found)["b"].reason or "")

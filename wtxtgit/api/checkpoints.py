@@ -70,7 +70,8 @@ class Tensors(_OfCheckpoint[NDArray[Any]]):
         arrays = {}
         for name, tensor in _by_name(checkpoint).items():
             if (reason := checkpoint.budget.refusal(tensor)) is not None:
-                raise InputError(f"{checkpoint.name}: tensor {quoted(name)}: {reason}")
+                message = f"{checkpoint.name}: tensor {quoted(name)}: {reason}"
+                raise InputError.because(message, reason)
             arrays[name] = _values(checkpoint, tensor)
         super().__init__(checkpoint, arrays)
 
@@ -175,4 +176,4 @@ def _values(
         shape = (len(raw),) if dtype is None else tensor.logical_shape
         return np.frombuffer(raw, RAW if dtype is None else dtype).reshape(shape)
     except (FormatError, ValueError) as error:
-        raise InputError(f"{checkpoint.name}: {error}") from error
+        raise InputError.because(f"{checkpoint.name}: {error}", error) from error

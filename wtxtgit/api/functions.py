@@ -28,7 +28,6 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import Format
 from wtxtgit.errors import (
     MAX_NAME,
-    CheckError,
     DamageWarning,
     InputError,
     TextError,
@@ -491,7 +490,7 @@ def _loaded(
         _refuse_encrypted(name, data)
         if any_format.identify(data) is not None:
             for problem in any_format.check(data, options, opener).errors:
-                raise CheckError(f"{shown_name(name)}: {problem}")
+                raise problem.error(f"{shown_name(name)}: {problem}")
     side = Side(shown_name(name), data, opener, None)
     return Tensors(open_checkpoint(side, {}, options, Pages()), report)
 

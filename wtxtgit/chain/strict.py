@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from wtxtgit.checkpoint.open import as_checked_out, blob
 from wtxtgit.containers import any_format, registry
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.findings import LIMITS
 from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.audit import ODD_CHECKPOINT, UNCHECKED, Finding
 
@@ -34,5 +33,5 @@ def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) ->
             continue
         findings = any_format.check(data)
         for problem in (*findings.errors, *findings.warnings)[:1]:
-            kind = UNCHECKED if problem.kind in LIMITS else ODD_CHECKPOINT
+            kind = UNCHECKED if problem.is_unread else ODD_CHECKPOINT
             yield Finding(commit, path, kind, str(problem))

@@ -155,7 +155,7 @@ class _Finder:
         # The budget counts all tensors together.
         reason = tensor.absent or self._checkpoint.budget.refusal(tensor)
         if reason is not None:
-            raise InputError(f"{self._target}: tensor {quoted(name)}: {reason}")
+            raise InputError.because(f"{self._target}: tensor {quoted(name)}: {reason}", reason)
         self._checkpoint.prepare(tensor)
         # Without the padding that some writers count in.
         tensor = tensor_bytes.as_numbers(tensor) or tensor

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.budget import Budget, most_decoded
 from wtxtgit.containers.format import ANY, in_same_folder
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError, InputError, NotRead
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Array, Layout, PayloadSource
 from wtxtgit.model.dtypes import ELEMENTS
@@ -73,10 +73,10 @@ class ReadBudget(Budget):
         decoded = most_decoded(description.size or size, options) if is_packed else 0
         return cls(most + decoded)
 
-    def refusal(self, tensor: Tensor) -> str | None:
+    def refusal(self, tensor: Tensor) -> NotRead | None:
         """Count the reading of a tensor; returns the reason if it exceeds the budget, else None."""
         # For a strided view this counts the items that are read, which may exceed what is stored.
-        return None if self.spend(content_size(tensor)) else self.message
+        return None if self.spend(content_size(tensor)) else NotRead.over(self.message)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ class Checkpoint:
     `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` are the files
     in chunks, whose own tensors are in `tensors`. `imports` are as of a description, of chunks too.
     `repeated` counts the names that several members of a zip have, or several tensors of another
-    file.
+    file. `unread` says what else than a listed tensor could not be read, and why.
     `lists_none` is set for a file that says that it has no tensors.
     """
 
@@ -156,6 +156,7 @@ class Checkpoint:
     imports: tuple[str, ...] = ()
     lists_none: bool = False
     repeated: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[NotRead, ...] = ()
 
     def content(self, tensor: Tensor) -> Hashable:
         """Return a value that is equal for equal bytes on both sides; None if they have to be
@@ -272,9 +273,10 @@ def _of_file(
         unfinished = any_format.unfinished(data, options)
         if unfinished is None:
             hint = f"wtxtgit verify -- {shlex.quote(name)} lists all problems"
-            raise InputError(f"{name}: {error.message}", hint=hint) from None
+            raise InputError.because(f"{name}: {error.message}", error, hint=hint) from None
         description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")
+        untold.append(NotRead.because(error))
     notes += [f"{name}: {line}" for line in any_format.in_one_line(refused)]
     notes += [f"{name}: {line}" for line in description.unlisted]
     if description.format == "opaque":
@@ -297,6 +299,7 @@ def _of_file(
         (*description.imports, *_inner_imports(description, options)),
         not tensors and any_format.lists_none(description, untold + notes),
         _repeated(description, tensors),
+        tuple(one.within(f"{name}: ") for one in untold if isinstance(one, NotRead)),
     )
 
 

@@ -40,7 +40,6 @@ from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
 from wtxtgit.io.view import counted as with_progress
 from wtxtgit.model.array import bounded_product
-from wtxtgit.model.findings import LIMITS
 from wtxtgit.model.ggml import QUANTISED, nbytes_of
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
@@ -418,8 +417,7 @@ def _read(
         why = "file has no known magic" if target.data.nbytes else "file is empty"
         raise InputError(f"{name}: not a known checkpoint: {why}")
     for problem in any_format.check(target.data, options, open_member).errors:
-        error = EnvironmentFailure if problem.kind in LIMITS else CheckError
-        raise error(
+        raise problem.error(
             f"{name}: {problem}",
             hint=f"wtxtgit verify -- {shlex.quote(name)} lists all problems",
         )

@@ -12,7 +12,7 @@ from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, nat
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
-from wtxtgit.errors import PICKLE, FormatError, InputError, counted
+from wtxtgit.errors import PICKLE, FormatError, InputError, NotRead, counted
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Pages
 from wtxtgit.model.array import Extent
@@ -99,7 +99,8 @@ def _inspect_container(
             raise InputError(f"{shown_name(target.name)}: {error.message}") from None
         unfinished = any_format.unfinished(data, options)
         kind = any_format.identify(data) or "opaque"
-        reason = error.message if kind in registry.set_names() else cut.reason or error.message
+        is_set = kind in registry.set_names()
+        reason = NotRead.because(error) if is_set else cut.reason or error.message
         if unfinished is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
         description = unfinished
@@ -283,7 +284,7 @@ def tensor_facts(
             values = statistics(tensor, progress)
             shown = _picture(tensor, values) if is_pictured else None
         except FormatError as error:
-            digest, absent = None, error.message
+            digest, absent = None, NotRead.because(error)
     return TensorFacts(
         tensor.name,
         tensor.dtype,

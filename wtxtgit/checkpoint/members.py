@@ -21,13 +21,15 @@ from wtxtgit.checkpoint.open import (
     is_url,
     payload_for,
     payload_in,
+    refuse_text,
     wsum_beside,
 )
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
 from wtxtgit.containers.format import SetFolder
-from wtxtgit.errors import EnvironmentFailure, InputError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
 from wtxtgit.remotes import urls
 
 if TYPE_CHECKING:  # files alone take no git
@@ -74,7 +76,7 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
             data = read_git_member(target, path)
         else:
             data = urls.member_of(target, path)
-        return as_checked_out(path, data, threads, payload=payload_for(target, data, place)).data
+        return _as_file(path, data, threads, payload=payload_for(target, data, place))
 
     def open_blob(path: str) -> ByteView:
         revision, _, listing = index().partition(":")
@@ -83,7 +85,7 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         data = blob(repo, blob_oid(member, repo), threads)
         payload = payload_for(member, data, place)
         beside = partial(wsum_beside, member, place)
-        return as_checked_out(member, data, threads, beside, payload).data
+        return _as_file(member, data, threads, beside, payload)
 
     def open_file(path: str) -> ByteView:
         file = Path(index()).parent / path
@@ -97,7 +99,7 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         data = view_file(file, place.folder)
         beside = partial(wsum_at, wsum_path(there))
         payload = payload_for(str(file), data, place)
-        return as_checked_out(str(file), data, threads, beside, payload).data
+        return _as_file(str(file), data, threads, beside, payload)
 
     opener = open_file
     if is_url(target, place):
@@ -109,9 +111,9 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         _refuse_outside(path)
         try:
             return opener(path)
-        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
+        except (OSError, RuntimeError, ValueError, CheckError, EnvironmentFailure) as error:
             # A file of a set that can't be opened is a finding, and does not end the command.
-            raise InputError(f"{shown(path)} can't be opened: {error}") from error
+            raise InputError.because(f"{shown(path)} can't be opened: {error}", error) from error
 
     @cache
     def allowed() -> str | None:
@@ -126,9 +128,9 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         if is_file(target, place) and os.path.lexists(place.file(Path(index()).parent / path)):
             raise InputError("only what is missing is fetched")
         try:
-            return as_checked_out(path, read_part(url, path, allowed()), threads).data
-        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
-            raise InputError(str(error)) from error
+            return _as_file(path, read_part(url, path, allowed()), threads)
+        except (OSError, RuntimeError, ValueError, CheckError, EnvironmentFailure) as error:
+            raise InputError.because(str(error), error) from error
 
     return SetFolder(open_member, name, fetch)
 
@@ -166,11 +168,25 @@ def entry_members(
                 raise InputError("no such file")
             data = blob(repo, entry.oid, threads)
             payload = payload_in(repo, data)
-            return as_checked_out(shown(path), data, threads, payload=payload).data
-        except (OSError, ValueError, EnvironmentFailure, InputError) as error:
-            raise InputError(f"{shown(path)} can't be opened: {error}") from error
+            return _as_file(shown(path), data, threads, payload=payload)
+        except (OSError, ValueError, CheckError, EnvironmentFailure, InputError) as error:
+            raise InputError.because(f"{shown(path)} can't be opened: {error}", error) from error
 
     return SetFolder(open_member, lambda: os.fsdecode(posixpath.basename(index)))
+
+
+def _as_file(
+    name: str,
+    data: ByteView,
+    threads: int | None,
+    wsum: Callable[[], bytes | None] = lambda: None,
+    payload: PayloadSource = NO_PAYLOAD,
+) -> ByteView:
+    """Return a file of a set as `as_checked_out` does; raises CheckError for a damaged text."""
+    opened = as_checked_out(name, data, threads, wsum, payload)
+    if opened.report is not None:
+        refuse_text(opened.report, shown(name))
+    return opened.data
 
 
 def _refuse_outside(path: str) -> None:

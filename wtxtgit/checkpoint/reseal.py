@@ -85,7 +85,7 @@ def reseal(
         conflict.refuse_parts(path, parts - {name})
     # Before anything is written: what is invalid now was so before.
     for problem in any_format.check(memoryview(listed), options, opened).errors:
-        raise CheckError(
+        raise problem.error(
             f"{shown(path)}: {problem}",
             hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
         )
@@ -169,8 +169,9 @@ class _UnmergedSet:
         place = TargetPlace(path.parent)
         if {_OURS, _THEIRS} <= self.stages[path.name]:
             ours, theirs = (read(self._at(n, path.name), place) for n in (_OURS, _THEIRS))
-            if shape_of(ours) == shape_of(theirs):
-                return ours
+            with named(path):
+                if shape_of(ours) == shape_of(theirs):
+                    return ours
         quoted = shlex.quote(shown(path))
         raise CheckError(
             f"{shown(path)}: the two sides list different files or describe the model differently",
@@ -201,14 +202,10 @@ class _UnmergedSet:
 
 
 def shape_of(data: ByteView) -> object:
-    """Return the JSON of a set without what follows from its files; None if it can't be parsed."""
+    """Return the JSON of a set without what follows from its files; raises FormatError."""
     from wtxtgit.containers import json_text
-    from wtxtgit.errors import FormatError
 
-    try:
-        value = json_text.parse(data, "index")
-    except FormatError:
-        return None
+    value = json_text.parse(data, "index")
     if not isinstance(value, dict):
         return value
     parts = value.get("parts")

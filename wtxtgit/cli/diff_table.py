@@ -27,6 +27,8 @@ def print_changes(report: DiffReport) -> None:
     from wtxtgit.report.diff import TensorStatus
 
     print_line(totals(report))
+    for why in report.unread:
+        print_line(f"not read: {why}")
     for note in report.notes:
         print_line(f"note: {note}")
     repeated = [finding.message for finding in report.repeated]
@@ -54,11 +56,6 @@ def print_changes(report: DiffReport) -> None:
     if same:
         print_line()
         print_line(f"unchanged: {counted(len(same), 'tensor')}")
-    for reason in sorted({t.reason for t in same if t.reason}):
-        count = sum(t.reason == reason for t in same)
-        print_line(
-            f"{counted(count, 'tensor')} of these compared only by dtype and shape: {reason}"
-        )
 
 
 def totals(report: DiffReport) -> str:
@@ -71,10 +68,12 @@ def totals(report: DiffReport) -> str:
         for status, number in summary.counts.items()
         if number and status is not TensorStatus.SAME
     ]
+    if report.unread:
+        words.append(f"{counted(len(report.unread), 'part')} not read")
     total = counted(summary.tensors, "tensor")
     line = f"{total}: {', '.join(words)}" if words else f"{total}, all identical"
     if not summary.tensors:
-        line = "no tensors"
+        line = ", ".join(["no tensors", *words])
     if summary.changed_elements:
         line += f"; {counted(summary.changed_elements, 'element')}, L2 {digits(summary.l2)}"
         if summary.relative_l2 is not None:

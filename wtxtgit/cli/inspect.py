@@ -110,9 +110,9 @@ def inspect(
         from wtxtgit.report.html.inspect import page
 
         write_page(html, page(inspection))
-        return 0
+        return inspection.exit_code
     if is_printed(inspection, as_json):
-        return 0
+        return inspection.exit_code
     print_line(f"{inspection.path}: {inspection.format}, {size(inspection.size)}")
     if inspection.reason is not None:
         whole = inspection.stored_as == "opaque" and "stored whole" not in inspection.reason
@@ -124,7 +124,7 @@ def inspect(
         _print_parts(inspection)
     else:
         _print_other_parts(inspection)
-    return 0
+    return inspection.exit_code
 
 
 def _print_other_parts(inspection: Inspection) -> None:
@@ -341,7 +341,7 @@ def print_verdict(verdict: Verdict) -> None:
     """Print the verdicts on files, for people."""
     for file in verdict.files:
         word = "ok" if file.ok else "FAILED" if file.known else "unknown"
-        if file.known and file.is_over_limits:
+        if file.known and file.is_unread:
             word = "not checked"
         print_line(f"{word:7} {file.path}  ({_about_file(file)})")
         for problem in file.errors[:_MOST]:
@@ -406,7 +406,8 @@ def diff(
     A and B are files of any format, or REV:PATH for a file as it was in a commit. A
     alone is compared with the same file in HEAD. A delta stands for the file that it
     makes; alone, it is compared with its base, if the repository has that. Tensors are
-    matched by name. The exit code is 0 whether they differ or not.
+    matched by name. The exit code is 0 whether they differ or not, unless something
+    could not be read.
 
     \b
     wtxtgit diff model.safetensors
@@ -441,7 +442,7 @@ def diff(
     else:
         print_line(f"{report.a} -> {report.b}")
         print_changes(report)
-    return 0
+    return report.exit_code
 
 
 def _refuse_revisions(a: str, b: str | None) -> None:

@@ -16,10 +16,18 @@ from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from wtxtgit.checkpoint.contents import REST, Checkpoint, Shared, Side, open_checkpoint, refuse_part
+from wtxtgit.checkpoint.contents import (
+    REST,
+    Checkpoint,
+    NoCheckpoint,
+    Shared,
+    Side,
+    open_checkpoint,
+    refuse_part,
+)
 from wtxtgit.comparison.parts import file_of, looks_like, part_changes, rest_of
 from wtxtgit.containers import any_format, registry
-from wtxtgit.errors import FormatError, InputError, clipped, counted
+from wtxtgit.errors import FormatError, InputError, NotRead, clipped, counted
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.model.tensor import OF_ITEMS, Key, PackedBytes, ReadOptions, Tensor, keys_of
@@ -152,10 +160,27 @@ def compare(
         _new_imports(before.imports, after.imports),
         _newly_repeated(before.repeated, after.repeated),
     )
+    report = replace(report, unread=(*before.unread, *after.unread))
+    is_unread = bool(report.unread or report.of(TensorStatus.UNREAD))
+    # Two files of the same bytes are the same, whatever can be read; of sets only indexes are here.
+    is_one_file = only is None and after.format not in registry.set_names()
+    if is_unread and is_one_file and not _differ(a, b, pages):
+        report = _without_unread(report)
     if only is None and is_empty(report) and _differ(a, b, pages):
         other = PartChange(None, TensorStatus.CHANGED, None, a.size, b.size)
         report = replace(report, parts=(other,))
     return Compared(report, before, after)
+
+
+def _without_unread(report: DiffReport) -> DiffReport:
+    """Return the report on two files of the same bytes, of which something could not be read."""
+    tensors = (
+        replace(told, status=TensorStatus.SAME, reason=None)
+        if told.status is TensorStatus.UNREAD
+        else told
+        for told in report.tensors
+    )
+    return replace(report, tensors=tuple(tensors), unread=())
 
 
 def _new_imports(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
@@ -176,9 +201,10 @@ def _newly_repeated(
 
 def is_empty(report: DiffReport) -> bool:
     """Whether nothing differs, although everything of two files of one format was compared."""
-    is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
+    is_same = all(tensor.status is TensorStatus.SAME for tensor in report.tensors)
     return (
         is_same
+        and not report.unread
         and report.a_format == report.b_format
         and not (report.metadata or report.parts or report.imports or report.repeated)
     )
@@ -278,17 +304,22 @@ def with_members(
         return report
     of_before, of_after = (any_format.members(side.data, side.open_member) for side in sides)
     before_names = frozenset(of_before)
-    metadata, parts = list(report.metadata), list(report.parts)
+    metadata, parts, unread = list(report.metadata), list(report.parts), list(report.unread)
     # The set has the metadata of some of its files.
     of_set = [(change.path, change.before, change.after) for change in metadata]
     for name in of_after:
         if name not in before_names:
             continue
-        # Of files that can't be read alone the set tells all.
-        with suppress(InputError):
+        try:
             refuse_part(name)
             before, after = (Side(name, side.open_member(name), _none, None) for side in sides)
             one = compare(before, after, options, pages, threads, only=lambda _: False).report
+        except NoCheckpoint:
+            # Of files that can't be read alone the set tells all.
+            continue
+        except InputError as error:
+            unread.append(NotRead.because(error))
+        else:
             where = f"/{_FILES}/{pointer_part(clipped(name, MAX_VALUE))}"
             metadata += [
                 replace(each, path=where + each.path)
@@ -297,7 +328,12 @@ def with_members(
             ]
             parts += [replace(each, file=name) for each in one.parts]
     metadata.sort(key=lambda each: not each.matters)
-    return replace(report, metadata=tuple(metadata[:MAX_CHANGES]), parts=tuple(parts[:MAX_CHANGES]))
+    return replace(
+        report,
+        metadata=tuple(metadata[:MAX_CHANGES]),
+        parts=tuple(parts[:MAX_CHANGES]),
+        unread=tuple(unread),
+    )
 
 
 def _none(path: str) -> ByteView:
@@ -452,11 +488,12 @@ class _Diff:
             try:
                 change, reason = self._values(a, b, is_alike=is_alike)
             except FormatError as error:
-                reason = f"not compared: {error.message}"
+                reason = NotRead.because(error, "not compared: ")
             if is_alike and change is None and reason is None:
                 return _listed(b, TensorStatus.SAME)
-        is_unknown = is_alike and a.absent is not None and b.absent is not None
-        status = TensorStatus.SAME if is_unknown else TensorStatus.CHANGED
+        has_none = is_alike and a.absent is not None and b.absent is not None
+        is_unread = has_none or isinstance(reason, NotRead)
+        status = TensorStatus.UNREAD if is_unread else TensorStatus.CHANGED
         return _listed(
             b,
             status,
@@ -652,10 +689,13 @@ def _absence(a: Tensor, b: Tensor) -> str | None:
     """Return why the values of a tensor can't be compared, if it has none."""
     if a.absent is None and b.absent is None:
         return None
-    if a.absent is not None and b.absent is not None:
-        return f"no bytes on either side: {b.absent}"
-    side, absent = ("before", a.absent) if a.absent is not None else ("after", b.absent)
-    return f"no bytes {side}: {absent}"
+    sides = (("before", a.absent), ("after", b.absent))
+    where = [side for side, absent in sides if absent is not None]
+    there = [absent for _, absent in sides if absent is not None]
+    told = f"no bytes {'on either side' if len(where) > 1 else where[0]}: "
+    # What can't be read says more than what a file never had.
+    failed = [absent for absent in there if isinstance(absent, NotRead)]
+    return failed[-1].within(told) if failed else f"{told}{there[-1]}"
 
 
 def _tensor_notes(

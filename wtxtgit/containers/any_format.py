@@ -28,7 +28,7 @@ from wtxtgit.containers.registry import (
     stored_whole,
 )
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, NotRead
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import Cut
 from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
@@ -363,7 +363,7 @@ def _tensors_in(
         data = _opened(nested)
         inner = None if data is None else _described(data, options, listing)
     except FormatError as error:
-        untold.append(f"{where}: {error.message}")
+        untold.append(NotRead.because(error, f"{where}: "))
         if error.kind == "limit":
             refused.append(untold[-1])
         return

@@ -111,7 +111,7 @@ def opened_member(open_member: OpenMember, path: str, field: str, *, called: str
         return open_member(path)
     except InputError as error:
         message = f"{called}{quoted(path)} can't be opened: {error.message}"
-        raise FormatError(message, field=field) from None
+        raise FormatError.because(message, error, field=field) from None
 
 
 def unlisted(file: str, names: Collection[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, NotRead
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.tensor import PackedBytes, Tensor
@@ -119,7 +119,15 @@ class ChunkedTensor:
         nbytes = 0 if why else self.item * prod(self.shape)
         whole = PackedBytes(nbytes, lambda: parts.open(self.name, nbytes, self._bytes))
         content = whole if nbytes else memoryview(b"")
-        return Tensor(self.name, self.dtype, self.shape, content, None, self.element, absent=why)
+        return Tensor(
+            self.name,
+            self.dtype,
+            self.shape,
+            content,
+            None,
+            self.element,
+            absent=why and NotRead(why),
+        )
 
     def _bytes(self) -> ByteView:
         filled = [chunk for chunk in self.chunks if chunk.box.numel]

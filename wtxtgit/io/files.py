@@ -238,7 +238,7 @@ def named(path: Path | str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise InputError(f"{shown(Path(path))}: {error.message}") from error
+        raise InputError.because(f"{shown(Path(path))}: {error.message}", error) from error
 
 
 def reason(error: OSError) -> str:

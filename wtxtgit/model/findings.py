@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, final, overload
 
-from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
+from wtxtgit.errors import (
+    MAX_MESSAGE,
+    CheckError,
+    EnvironmentFailure,
+    FormatError,
+    clipped,
+    place,
+)
 from wtxtgit.model.plain import JsonObject
 
 LIMITS = frozenset({"limit"})
@@ -21,7 +28,8 @@ class Problem(JsonObject):
     `line` counts from 1. `chunk` is the `ix` of a text's chunk or the name of a container's chunk,
     `offset` the position of a byte in the file, `field` the name that the format's spec gives to
     what is there. If `more` is set, the problem represents that many problems of its kind, which
-    were counted but not stored: see `Problems`.
+    were counted but not stored: see `Problems`. `refused` says that the system refused to read
+    something.
     """
 
     KEYS = "kind message line? array? chunk? offset? field? more?"
@@ -34,6 +42,16 @@ class Problem(JsonObject):
     offset: int | None = None
     field: str | None = None
     more: int | None = None
+    refused: bool = False
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether this says nothing about a file but that it was not read."""
+        return self.refused or self.kind in LIMITS
+
+    def error(self, message: str, *, hint: str | None = None) -> CheckError | EnvironmentFailure:
+        """Return the error that ends a command because of this problem."""
+        return (EnvironmentFailure if self.is_unread else CheckError)(message, hint=hint)
 
     def __str__(self) -> str:
         where = place(self.line, self.array, self.chunk, self.offset)
@@ -179,7 +197,9 @@ class Findings:
         """Add the error with which a reader refused the file."""
         # Cut the place off the message's end: a problem has fields for it.
         message = error.message.removesuffix(f" at byte {error.offset}")
-        self.error(message, error.field, error.offset, chunk, kind=error.kind)
+        problem = Problem(error.kind, message, None, None, self._name(chunk), error.offset)
+        refused = error.exit_code == EnvironmentFailure.exit_code
+        self.errors.append(replace(problem, field=error.field, refused=refused))
 
     def add(self, member: MemberFindings) -> None:
         """Add what was found in one file of a set."""

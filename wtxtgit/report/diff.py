@@ -14,17 +14,18 @@ from functools import cached_property
 from math import hypot, inf
 from sys import float_info
 
-from wtxtgit.errors import counted
+from wtxtgit.errors import NotRead, counted
 from wtxtgit.model.plain import JsonObject
 
 
 class TensorStatus(StrEnum):
-    """What became of a tensor."""
+    """What became of a tensor; of one that is `unread` it is not known, since it can't be read."""
 
     CHANGED = "changed"
     ADDED = "added"
     REMOVED = "removed"
     RENAMED = "renamed"
+    UNREAD = "unread"
     SAME = "same"
 
 
@@ -621,14 +622,15 @@ class DiffReport(JsonObject):
 
     `imports` are the names that unpickling `b` would import, and may call, which torch does not
     allow by itself and which `a` does not have. `repeated` are names that occur more than once in
-    `b`, and more often than in `a`.
+    `b`, and more often than in `a`. `unread` says what, besides tensors, could not be read, and so
+    was not compared.
     """
 
     # Not slotted, for its cached properties.
 
     KEYS = (
-        "a b format tensors metadata parts imports=told_imports? repeated=told_repeated? notes "
-        "summary"
+        "a b format tensors metadata parts imports=told_imports? repeated=told_repeated? "
+        "unread=told_unread? notes summary"
     )
 
     a: str
@@ -641,6 +643,12 @@ class DiffReport(JsonObject):
     parts: tuple[PartChange, ...] = ()
     imports: tuple[str, ...] = ()
     repeated: tuple[RepeatedName, ...] = ()
+    unread: tuple[NotRead, ...] = ()
+
+    @property
+    def told_unread(self) -> tuple[str, ...] | None:
+        """What could not be read, None if that is nothing."""
+        return self.unread or None
 
     @property
     def told_repeated(self) -> tuple[RepeatedName, ...] | None:
@@ -696,8 +704,15 @@ class DiffReport(JsonObject):
         return [tensor for tensor in self.tensors if tensor.status in statuses]
 
     def by_change(self) -> list[TensorDiff]:
-        """Return the changed tensors: those with the worst risks first, then the largest change."""
-        return sorted(self.of(TensorStatus.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
+        """Return the tensors that changed, or may have: worst risks first, then largest change."""
+        uncertain = self.of(TensorStatus.CHANGED, TensorStatus.UNREAD)
+        return sorted(uncertain, key=lambda tensor: tensor.weight, reverse=True)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or what a command ends with whose comparison has to leave something out."""
+        reasons = (*(tensor.reason for tensor in self.tensors), *self.unread)
+        return max((one.exit_code for one in reasons if isinstance(one, NotRead)), default=0)
 
     @cached_property
     def concerns(self) -> list[tuple[TensorDiff, Concern]]:

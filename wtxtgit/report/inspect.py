@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from wtxtgit.errors import NotRead
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.review import Histogram
 
@@ -126,3 +127,9 @@ class Inspection(JsonObject):
     @property
     def listed(self) -> tuple[str, ...] | None:
         return self.notes or None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or what a command ends with that could not read all of the file, or of its set."""
+        reasons = (self.reason, *(tensor.absent for tensor in self.tensors))
+        return max((one.exit_code for one in reasons if isinstance(one, NotRead)), default=0)

@@ -239,7 +239,12 @@ def _is_measured(diff: DiffReport) -> bool:
     """Whether the totals cover something, or nothing changed."""
     if any(isinstance(tensor.change, Numbers) for tensor in diff.tensors):
         return True
-    return not diff.of(TensorStatus.CHANGED, TensorStatus.ADDED, TensorStatus.REMOVED)
+    return not (
+        diff.unread
+        or diff.of(
+            TensorStatus.CHANGED, TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.UNREAD
+        )
+    )
 
 
 def _turnover(tensors: Iterable[TensorDiff]) -> tuple[int, int]:

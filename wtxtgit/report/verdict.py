@@ -12,7 +12,7 @@ from wtxtgit.errors import (
     WtxtgitError,
     counted,
 )
-from wtxtgit.model.findings import LIMITS, Problem, total
+from wtxtgit.model.findings import Problem, total
 from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})
@@ -124,7 +124,7 @@ class FileVerdict(JsonObject):
 
     def _summary(self) -> str:
         verdict = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
-        if self.is_over_limits:
+        if self.is_unread:
             verdict = "not checked"
         return f"{self.path}: {self.format}, {verdict}"
 
@@ -142,9 +142,9 @@ class FileVerdict(JsonObject):
         return not self.errors
 
     @property
-    def is_over_limits(self) -> bool:
-        """Whether limits are all that kept the file from being checked."""
-        return bool(self.errors) and {error.kind for error in self.errors} <= LIMITS
+    def is_unread(self) -> bool:
+        """Whether all that is wrong is that something could not be read, or is over a limit."""
+        return bool(self.errors) and all(error.is_unread for error in self.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +161,14 @@ class Verdict(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """0 if all holds; 1 for damage; 4 if only signatures fail; 5 if limits kept a file from
-        being checked; 3 if nothing can be checked.
+        """0 if all holds; 1 for damage; 4 if only signatures fail; 5 if something could not be read
+        or is over a limit; 3 if nothing can be checked.
         """
         if self.ok:
             return 0
-        kinds = {p.kind for file in self.files if file.known for p in file.errors}
-        if kinds - UNTRUSTED - LIMITS:
+        errors = [problem for file in self.files if file.known for problem in file.errors]
+        kinds = {problem.kind for problem in errors}
+        if not all(problem.is_unread or problem.kind in UNTRUSTED for problem in errors):
             return CheckError.exit_code
         if kinds:
             error = TrustError if kinds & UNTRUSTED else EnvironmentFailure

@@ -59,7 +59,7 @@ def groups(report: DiffReport) -> list[LayerGroup]:
 
 def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGroup:
     summary = replace(report, tensors=tuple(tensors), metadata=(), notes=()).summary
-    changed = summary.counts[TensorStatus.CHANGED]
+    changed = summary.counts[TensorStatus.CHANGED] + summary.counts[TensorStatus.UNREAD]
     relative = summary.relative_l2
     if changed and not any(isinstance(tensor.change, Numbers) for tensor in tensors):
         relative = None
@@ -169,6 +169,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     yield from limited(Risk.REMOVED, ((t.name, "the tensor was removed") for t in removed))
     yield from _renamed(report)
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
+    yield from limited(Risk.UNREAD, ((None, why) for why in report.unread))
     yield from _single(report, groups)
     # Layers first: a tensor is flagged by itself only if its layer is not. In a model of several
     # quantised types layers change by as much as their types are coarse.

@@ -75,7 +75,7 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
     Raises FormatError if the tensor has no bytes or they don't fit its shape.
     """
     if tensor.absent is not None:
-        raise _wrong(tensor, f"has no bytes: {tensor.absent}")
+        raise _wrong(tensor, f"has no bytes: {tensor.absent}", tensor.absent)
     shape = _shape(tensor)
     if 0 in shape:
         return
@@ -114,7 +114,7 @@ def array(tensor: Tensor) -> NDArray[Any]:
     has no such dtype, or the bytes don't fit.
     """
     if tensor.absent is not None:
-        raise _wrong(tensor, f"has no bytes: {tensor.absent}")
+        raise _wrong(tensor, f"has no bytes: {tensor.absent}", tensor.absent)
     if tensor.element is None:
         dtype = _described(tensor.dtype)
     else:
@@ -327,8 +327,9 @@ def _bytes(values: NDArray[Any]) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
 
 
-def _wrong(tensor: Tensor, what: str) -> FormatError:
-    return FormatError(f"tensor {quoted(tensor.name)} {what}", offset=tensor.offset, field="shape")
+def _wrong(tensor: Tensor, what: str, cause: object = None) -> FormatError:
+    message = f"tensor {quoted(tensor.name)} {what}"
+    return FormatError.because(message, cause, offset=tensor.offset, field="shape")
 
 
 def as_stored(

@@ -40,7 +40,7 @@ from wtxtgit.containers.format import (
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError, InputError, NotRead
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
@@ -48,7 +48,7 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
 VERSIONS = ((0, 1), (0, 2))
-NO_PART = "its shard is in no part"
+NO_PART = NotRead("its shard is in no part")
 
 _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -150,14 +150,15 @@ class AeroSet(FileSet):
         try:
             return self.open_member(member.path)
         except InputError as error:
-            why = error.message
+            why = NotRead.because(error)
         fetch = self.open_member.elsewhere if isinstance(self.open_member, SetFolder) else None
         if self.base_url is not None and fetch is not None:
             try:
                 return fetch(self.base_url, member.path)
             except InputError as error:
-                why = f"{why}, and {error.message}"
-        raise FormatError(f"{quoted(member.path)} can't be opened: {why}", field="path")
+                why = NotRead.because(error, f"{why}, and ")
+        message = f"{quoted(member.path)} can't be opened: {why}"
+        raise FormatError.because(message, why, field="path")
 
     @staticmethod
     def read(member: SetFile, data: ByteView, listing: ListingBudget) -> Aero:
@@ -170,12 +171,7 @@ class AeroSet(FileSet):
                 fail("not an AERO file", offset=0, field="magic")
             return read_file(data, listing.of_file(len(data)))
         except FormatError as error:
-            raise FormatError(
-                f"{quoted(member.path)}: {error.message}",
-                kind=error.kind,
-                offset=error.offset,
-                field=error.field,
-            ) from None
+            raise error.within(quoted(member.path)) from None
 
 
 class _Readers:
@@ -187,31 +183,25 @@ class _Readers:
         self._listing = listing
         self._decoded = DecodedParts(options)
         self.files: dict[str, Aero] = {}
-        self._readers: dict[str, TensorReader | str] = {}
+        self._readers: dict[str, TensorReader | NotRead] = {}
 
     def tensor(self, entry: IndexEntry) -> Tensor:
         home = self._set.homes.get(entry.shard_id)
         reader = NO_PART if home is None else self._reader(home[0])
-        if home is None or isinstance(reader, str):
-            return Tensor(
-                entry.name,
-                entry.dtype_name,
-                entry.shape,
-                memoryview(b""),
-                None,
-                entry.element,
-                absent=str(reader),
-            )
-        # No offset: it would be a position in another file.
-        return replace(reader.tensor(entry, home[1]), offset=None)
+        if home is not None and isinstance(reader, TensorReader):
+            # No offset: it would be a position in another file.
+            return replace(reader.tensor(entry, home[1]), offset=None)
+        none, why = memoryview(b""), NO_PART if isinstance(reader, TensorReader) else reader
+        kind = entry.dtype_name, entry.shape
+        return Tensor(entry.name, *kind, none, None, entry.element, absent=why)
 
-    def _reader(self, part: SetFile) -> TensorReader | str:
+    def _reader(self, part: SetFile) -> TensorReader | NotRead:
         reader = self._readers.get(part.path)
         if reader is None:
             try:
                 aero = self._set.open(part, self._listing)
             except FormatError as error:
-                reader = error.message
+                reader = NotRead.because(error)
             else:
                 self.files[part.path] = aero
                 decoded = self._decoded.of_file(len(aero.data))

@@ -31,7 +31,7 @@ from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.spelling import within_limit
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, NotRead
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import ggml
 from wtxtgit.model.tensor import (
@@ -84,13 +84,15 @@ class TensorReader:
         if shard is None:
             absent = OTHER_FILE
         elif shard.is_compressed and shard.ulen > self._most:
-            absent = f"its shard is {shard.ulen} bytes when decoded, over {self._most}"
+            absent = NotRead.over(
+                f"its shard is {shard.ulen} bytes when decoded, over {self._most}"
+            )
         else:
             size = shard.ulen if shard.is_compressed else shard.length
             try:
                 check_inside(entry.data_off, entry.data_len, size, "tensor")
             except FormatError as error:
-                absent = error.message
+                absent = NotRead.because(error)
             else:
                 if not shard.is_compressed:
                     offset = shard.offset + entry.data_off

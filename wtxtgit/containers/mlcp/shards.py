@@ -38,7 +38,7 @@ from wtxtgit.containers.mlcp.read import (
 )
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, NotRead
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings, MemberFindings
@@ -129,7 +129,7 @@ class ShardedCheckpoint(FileSet):
             try:
                 opened = self.open(shard)
             except FormatError as error:
-                why = error.message
+                why = NotRead.because(error)
             else:
                 size += len(opened.file)
                 beside += (
@@ -168,12 +168,7 @@ class ShardedCheckpoint(FileSet):
         try:
             return _read_file(data, shard)
         except FormatError as error:
-            raise FormatError(
-                f"{quoted(shard.path)}: {error.message}",
-                kind=error.kind,
-                offset=error.offset,
-                field=error.field,
-            ) from None
+            raise error.within(quoted(shard.path)) from None
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
         """Check shards, and what the JSON says of each; raises nothing."""
@@ -351,7 +346,7 @@ def _rank_of(data: ByteView) -> int:
 def _tensor(tensor: ListedTensor, opened: RankFile | None, why: str | None) -> Tensor:
     element = ELEMENTS.get(tensor.dtype)
     if opened is None or tensor.end > opened.end - opened.start:
-        why = why or "its bytes reach past the end of its shard"
+        why = why or NotRead("its bytes reach past the end of its shard")
         none = memoryview(b"")
         return Tensor(tensor.name, tensor.dtype, tensor.shape, none, None, element, absent=why)
     stored = Stored(tensor.name, tensor.dtype, tensor.shape, tensor.offset, tensor.end, element)

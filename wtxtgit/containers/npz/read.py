@@ -14,7 +14,7 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.containers.zip_write import crc32_of
-from wtxtgit.errors import FormatError, counted
+from wtxtgit.errors import FormatError, NotRead, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
@@ -136,7 +136,7 @@ def _packed(
         header = decoded_header(data, member)
         stored = header.stored(array_name(member), member.size)
     except FormatError as error:
-        return _nothing(member, error.message), 0
+        return _nothing(member, NotRead.because(error)), 0
 
     def inflate() -> ByteView:
         return inflated(data, member, options)
@@ -145,7 +145,7 @@ def _packed(
     whole = PackedBytes(member.size, lambda: decoded.open(member, member.size, inflate))
     absent = None
     if member.size > options.max_chunk:
-        absent = f"{member.size} bytes inflated are over {options.max_chunk}"
+        absent = NotRead.over(f"{member.size} bytes inflated are over {options.max_chunk}")
     content = whole.part(stored.start, stored.nbytes)
     tensor = replace(stored.listed(data[:0], absent), held=content, offset=None)
     return tensor, max(member.size - stored.end, 0)

@@ -176,12 +176,7 @@ def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Sa
     try:
         return shard_read.read(data, listing.of_file(len(data)))
     except FormatError as error:
-        raise FormatError(
-            f"shard {quoted(file)}: {error.message}",
-            kind=error.kind,
-            offset=error.offset,
-            field=error.field,
-        ) from None
+        raise error.within(f"shard {quoted(file)}") from None
 
 
 def is_index(data: ByteView) -> bool:

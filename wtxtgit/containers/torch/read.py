@@ -32,7 +32,7 @@ from wtxtgit.containers.torch.views import (
     why_outside,
 )
 from wtxtgit.containers.zip_read import Directory, ZipMember
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, NotRead
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
@@ -55,8 +55,8 @@ TOO_LARGE = "its storage is deflated and over the limit"
 # The most names of globals in a description: a pickle may have millions.
 MAX_GLOBALS = 1000
 MISSING = "its storage is missing"
-UNKNOWN = "its dtype is unknown"
-EXPANDED = "with its repeated items it is over the limit"
+UNKNOWN = NotRead("its dtype is unknown")
+EXPANDED = NotRead.over("with its repeated items it is over the limit")
 
 
 _FLIPPED = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
@@ -355,13 +355,12 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
     stored = find(view.storage)
     if isinstance(stored, str):
         # A tensor without items needs no storage.
-        absent = stored if view.numel else None
-        return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
+        lacking = NotRead(stored) if view.numel else None
+        return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=lacking)
     start, end = view.span()
     size = stored.data.nbytes
-    absent = why_outside(view, size)
-    if view.item == 0:
-        absent = UNKNOWN
+    outside = why_outside(view, size)
+    absent = UNKNOWN if view.item == 0 else None if outside is None else NotRead(outside)
     if absent is not None:
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     strides = None

@@ -166,7 +166,7 @@ def comparison(
         "others": first(others, room.listed).each(_other),
         "metadata": first(diff.metadata, room.listed).each(_value),
         "same": list(_same(diff)),
-        "notes": first(diff.notes, room.listed).each(_text),
+        "notes": first((*diff.unread, *diff.notes), room.listed).each(_text),
     }
 
 
@@ -193,7 +193,12 @@ def totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
         relative = relative_change(diff)
         yield "Relative L2", relative
         yield "L2", NONE if relative == NONE else number(summary.l2)
-    for status in (TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED):
+    for status in (
+        TensorStatus.ADDED,
+        TensorStatus.REMOVED,
+        TensorStatus.RENAMED,
+        TensorStatus.UNREAD,
+    ):
         if summary.counts[status]:
             yield f"Tensors {status}", count(summary.counts[status])
     if summary.metadata:
@@ -229,10 +234,6 @@ def _same(diff: DiffReport) -> Iterator[str]:
     same = diff.of(TensorStatus.SAME)
     if same:
         yield f"{counted(len(same), 'tensor')} the same"
-    reasons = Counter(tensor.reason for tensor in same if tensor.reason)
-    for reason, times in sorted(reasons.items()):
-        about = clipped(reason, MOST_TEXT)
-        yield f"{counted(times, 'tensor')} compared only by dtype and shape: {about}"
 
 
 def _size_bars(sizes: Sizes) -> Iterator[tuple[str, str, Markup]]:

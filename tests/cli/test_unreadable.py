@@ -1,0 +1,184 @@
+"""What can't be read is never called the same, unchanged or ok: sets of which a file can't be.
+
+All commands that read checkpoints, whatever the cause and wherever it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import wtxtgit as api
+from tests.cli.command import Command, Done
+from tests.kit.refusals import REFUSED, is_possible
+from wtxtgit.errors import WtxtgitError
+
+NAMES = [f"t{n}" for n in range(6)]
+INDEXES = {
+    ".safetensors": "m.safetensors.index.json",
+    ".aero": "m.aeroset.json",
+    ".checkpoint": "m.metadata.json",
+    ".gguf": "",
+}
+"""What names a set: its index, or its folder where there is none."""
+READ_BACK = b"identical", b"unchanged: 6", b"  ok", b"ok  ", b"all tensors are the same"
+
+
+def without_rights(path: Path) -> None:
+    path.chmod(0)
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def circular(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def leading_out(path: Path) -> None:
+    path.rename(path.parent.parent / f"{path.parent.name}.apart")
+    path.symlink_to(f"../{path.parent.name}.apart")
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_pointer(path: Path) -> None:
+    path.write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'1' * 64}\nsize 12345\n"
+    )
+
+
+CAUSES = [
+    without_rights,
+    gone,
+    cut,
+    emptied,
+    dangling,
+    circular,
+    leading_out,
+    a_folder,
+    a_pipe,
+    a_pointer,
+]
+Cause = Callable[[Path], None]
+
+
+@pytest.fixture(params=INDEXES)
+def ending(request: pytest.FixtureRequest) -> str:
+    ending: str = request.param
+    return ending
+
+
+class Sets:
+    """Two sets A and B of the same tensors, but for the values of one in the file that fails."""
+
+    def __init__(self, command: Command, ending: str) -> None:
+        self.command, self.folder = command, command.folder
+        for side in "AB":
+            (self.folder / side).mkdir()
+            values = {
+                name: np.full((4096,), n + (side == "B" and n == 2), "<f4")
+                for n, name in enumerate(NAMES)
+            }
+            api.dump(values, self.folder / side / f"m{ending}", max_shard=40_000)
+        index = INDEXES[ending]
+        self.a, self.b = (f"{side}/{index}".rstrip("/") for side in "AB")
+        self.victims = [self._holder(side) for side in "AB"]
+
+    def _holder(self, side: str) -> Path:
+        """The file that has the values of t2."""
+        raw = np.full((4096,), 2 + (side == "B"), "<f4").tobytes()
+        (file,) = (one for one in (self.folder / side).iterdir() if raw in one.read_bytes())
+        return file
+
+    def __call__(self, *arguments: str) -> Done:
+        return self.command(*arguments, env={REFUSED: "rights"})
+
+
+@pytest.fixture
+def sets(wtxtgit: Command, ending: str) -> Sets:
+    return Sets(wtxtgit, ending)
+
+
+pytestmark = pytest.mark.skipif(not is_possible(), reason="rights can't be refused to root here")
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("which", ["both", "before", "after"])
+def test_diff(sets: Sets, cause: Cause, which: str) -> None:
+    for victim in {"both": sets.victims, "before": sets.victims[:1], "after": sets.victims[1:]}[
+        which
+    ]:
+        cause(victim)
+    shown, told = sets("diff", sets.a, sets.b), sets("diff", "--json", sets.a, sets.b)
+    assert shown.code == told.code
+    assert shown.code in ((5,) if cause is without_rights else (3, 5))
+    assert not any(word in shown.out for word in (b"identical", b"unchanged: 6"))
+    if told.out:
+        (one,) = (t for t in json.loads(told.out)["tensors"] if t["name"] == "t2")
+        assert one["status"] == "unread"
+        assert one["reason"]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    "line",
+    ["verify {}", "verify --json {}", "inspect {}", "inspect --json {}", "convert {} o.npz",
+     "cat {} t2", "diff {} {}"],
+)  # fmt: skip
+def test_commands(sets: Sets, cause: Cause, line: str) -> None:
+    cause(sets.victims[0])
+    done = sets(*line.format(sets.a, sets.a).split())
+    assert done.code in (1, 3, 5)
+    if cause is without_rights:
+        assert done.code == 5
+    assert not any(word in done.out for word in READ_BACK)
+    assert not (sets.folder / "o.npz").exists()
+
+
+@pytest.mark.parametrize("cause", [one for one in CAUSES if one is not without_rights])
+def test_python(sets: Sets, cause: Cause) -> None:
+    cause(sets.victims[0])
+    path = sets.folder / sets.a
+    if cause is not circular:
+        assert not api.verify(path).ok
+    with pytest.raises(WtxtgitError):
+        api.load(path)
+    with pytest.raises(WtxtgitError), api.open(path) as opened:
+        opened["t2"][:]
+    try:
+        report = api.diff(path, sets.folder / sets.b)
+    except WtxtgitError:
+        return
+    assert report.exit_code
+    assert report.summary.counts["same"] == 5 - len(
+        [one for one in report.tensors if one.status == "unread" and one.name != "t2"]
+    )
