@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
@@ -27,11 +28,12 @@ from wtxtgit.errors import (
 )
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
-from wtxtgit.git import index
+from wtxtgit.git import history, index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
-from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.model.array import FindPayload, PayloadSource, Rows
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.git_urls import branches_of, repository_url
 from wtxtgit.remotes.urls import shown_url
 from wtxtgit.store.place import store_of
@@ -39,6 +41,7 @@ from wtxtgit.text import grammar
 from wtxtgit.text.recovery.chunks import FoundElsewhere
 from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
+from wtxtgit.text.verify import verify
 
 STORE = "the store"
 _TEXT_ENDINGS = (b".wtxt", b".wtxtdelta")
@@ -49,6 +52,11 @@ _MOST = 1000
 _LOGGED = re.compile(
     rb"\x01([0-9a-f]{40,64})|:[0-7]{6} [0-7]{6} [0-9a-f]{40,64} ([0-9a-f]{40,64}) [AMT]\0"
 )
+
+_HASH = re.compile(rb"=([0-9a-f]{64})[ \n]")
+_MOST_LISTED = 5
+"""Most versions of a text that are listed."""
+_STASH = "refs/stash"
 
 _MOST_VERSIONS = 16
 """Most different contents of one array that are kept as candidates."""
@@ -66,6 +74,17 @@ class Place:
     name: str
     open: Callable[[], ByteView]
     is_named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherVersion(JsonObject):
+    """A text that no branch has: its blob, how many hashes it has, and how many of them are also in
+    the text that is recovered.
+    """
+
+    blob: str
+    same: int
+    hashes: int
 
 
 class FoundCopies:
@@ -256,6 +275,48 @@ def _of_repository(
     as_they_are = (one for one in entries if one.endswith(_TEXT_ENDINGS))
     for paths in (texts, as_they_are):
         yield from _blobs(repo, ((os.fsdecode(one), entries[one]) for one in paths), seen, threads)
+    # They are the last resort, since git looks at all objects to find them.
+    lost = ((f"blob {oid[:12]}", oid) for oid in _unreferenced_texts(repo))
+    yield from _blobs(repo, lost, seen, threads)
+
+
+def _unreferenced_texts(repo: Repository) -> Iterator[str]:
+    from wtxtgit.git.store.reader import blob_heads
+
+    oids = history.unreferenced_blobs(repo)
+    for oid, blob in blob_heads(repo, oids).items():
+        if grammar.is_text(blob.head):
+            yield oid
+
+
+def versions(target: str, data: ByteView) -> tuple[OtherVersion, ...]:
+    """Return the texts that git has and no branch refers to which share hashes with a damaged text.
+
+    Those with the greatest share come first. They are what is left of a file that was never
+    committed: it was stashed or staged, or the filter kept it when git replaced it by this text.
+    """
+    repo = _repository(target)
+    if repo is None or not (ours := _hashes(data)):
+        return ()
+    path = path_in(target, repo)
+    stashed = None if path is None else history.find(repo, f"{_STASH}:{os.fsdecode(path)}")
+    found = []
+    for oid in dict.fromkeys((*([stashed] if stashed else ()), *_unreferenced_texts(repo))):
+        theirs = _hashes(opener.blob(repo, oid))
+        if theirs and (same := len(theirs & ours)):
+            found.append(OtherVersion(oid, same, len(theirs)))
+    found.sort(key=lambda one: one.same / one.hashes, reverse=True)
+    # Half of a stash that was made by hunks is as damaged as this text.
+    whole = (one for one in found if _verifies(repo, one.blob))
+    return tuple(islice(whole, _MOST_LISTED))
+
+
+def _hashes(text: ByteView) -> set[bytes]:
+    return set(_HASH.findall(mapped(text)))
+
+
+def _verifies(repo: Repository, oid: str) -> bool:
+    return verify(opener.blob(repo, oid), payload=store_of(repo)).ok
 
 
 def _open_given(place: str, target: str, threads: int | None) -> ByteView:

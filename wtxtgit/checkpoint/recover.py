@@ -82,10 +82,10 @@ class TextRecovery(JsonObject):
     `state` is `intact` if nothing had to be done, `whole` if everything is there and proved,
     `partial` otherwise. `undone` lists changes by a transport that were reverted, `notes` what no
     hash covers and could not be kept, `missing` arrays of which no line is left. `lost` are ranges
-    of zeros in the file `output`.
+    of zeros in the file `output`. `versions` are texts like this one that no branch has.
     """
 
-    KEYS = "path state undone notes arrays missing sha256_all? lost output?"
+    KEYS = "path state undone notes arrays missing sha256_all? lost output? versions"
 
     path: str
     state: str
@@ -96,6 +96,7 @@ class TextRecovery(JsonObject):
     sha256_all: str | None = None
     lost: tuple[tuple[int, int], ...] = ()
     output: str | None = None
+    versions: tuple[other_copies.OtherVersion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,13 @@ def put_back(
     return done
 
 
-def is_tracked(target: str) -> bool:
-    """Tell whether a target is a file that git tracks, whose recovery can be committed."""
+def is_committable(target: str) -> bool:
+    """Tell whether a target is a file that git tracks and has, whose recovery can be committed."""
     repo = Repository.find(None) if opener.is_file(target) else None
     path = None if repo is None else other_copies.path_in(target, repo)
-    return repo is not None and any(one.path == path for one in index.entries(repo))
+    return repo is not None and any(
+        one.path == path and _is_kept(repo, one.path, one.oid) for one in index.entries(repo)
+    )
 
 
 def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:

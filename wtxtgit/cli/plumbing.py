@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wtxtgit.filter.content import ContentCache
     from wtxtgit.filter.payload import StagedTexts
     from wtxtgit.filter.proved import ProvedTexts
+    from wtxtgit.filter.replaced import ReplacedFiles
     from wtxtgit.git.repository import Config, Repository
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.view import Buffer, ByteView
@@ -137,6 +138,7 @@ def settings(repo: Repository | None = None, *, detached: bool = False) -> Filte
         payload=_payload,
         fetched=_fetched,
         proved=_proved,
+        replaced=_replaced,
         here=os.fsencode(environment.git_prefix()),
     )
 
@@ -262,6 +264,18 @@ def _store() -> ObjectStore | None:
         return ObjectStore.ahead_of_git(_repository())
     except EnvironmentFailure:
         return None
+
+
+@Once
+def _replaced() -> ReplacedFiles | None:
+    """The files that `git apply` is about to replace; `git checkout -p` and `stash -p` start it."""
+    from wtxtgit.filter.process import git_command
+
+    if git_command()[:1] != ["apply"]:
+        return None
+    from wtxtgit.filter.replaced import ReplacedFiles
+
+    return ReplacedFiles(_repository)
 
 
 def _forgiven(read: Callable[[], int | None]) -> int | None:

@@ -17,6 +17,7 @@ from wtxtgit.cli.boundary import note
 from wtxtgit.cli.options import FILE, CheckpointTarget, rewriting_options
 from wtxtgit.cli.output import are_here, is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import EnvironmentFailure, UsageError, counted
+from wtxtgit.filter.process import restoring_hint
 from wtxtgit.io.files import shown
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.salvage import TensorState
@@ -127,6 +128,10 @@ def recover(
         with _progress(target, *places) as advance:
             done = recovering.recover_text(target, data, places, threads=threads, progress=advance)
     report = done.report
+    if not as_commit and report.state != "intact":
+        from wtxtgit.checkpoint.other_copies import versions
+
+        report = replace(report, versions=versions(target, data))
     with progress("writing", None) as advance:
         if output is not None and done.text is not None:
             recovering.write_whole(done, output, target, advance)
@@ -139,6 +144,11 @@ def recover(
     code = 0 if done.text is not None else 1
     if not is_printed(report, as_json):
         _print(report)
+        for one in report.versions:
+            note(
+                f"git has another text with {one.same} of its {one.hashes} hashes in common",
+                restoring_hint(one.blob),
+            )
         if report.state == "whole" and as_commit:
             print_line(f"{report.path}: committed, and the file is written")
         elif report.state == "whole" and output is None:
@@ -154,10 +164,10 @@ def _progress(*names: str) -> AbstractContextManager[Progress | None]:
 
 
 def _writing_hint(target: str) -> str:
-    from wtxtgit.checkpoint.recover_tracked import is_tracked
+    from wtxtgit.checkpoint.recover_tracked import is_committable
 
     name = shlex.quote(target)
-    if is_tracked(target):
+    if is_committable(target):
         return (
             f"wtxtgit recover --as-commit -- {name} commits it and writes the file; "
             "-o OUT writes another"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.filter.delayed import DelayedSmudges, FindFetched
     from wtxtgit.filter.proved import ProvedTexts
+    from wtxtgit.filter.replaced import ReplacedFiles
     from wtxtgit.filter.smudge import Smudged
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.spool import IncomingBytes
@@ -62,8 +63,9 @@ class FilterSettings(NamedTuple):
     content, its text, and the blob that this became. With `keeping`, which stores the payload of a
     path, texts are detached as the driver `wtxt-detached` does; `payload` returns where that of
     blobs is, None if it can't be had, and `fetched` where it is fetched from a remote, None if
-    nothing may be; `proved` returns the detached texts that need not be verified again. `here` is
-    the folder, from the top level, to which the paths in hints are relative.
+    nothing may be; `proved` returns the detached texts that need not be verified again; `replaced`
+    holds the files that git may be about to replace, None if it is not. `here` is the folder, from
+    the top level, to which the paths in hints are relative.
     """
 
     skip_smudge: bool = False
@@ -77,6 +79,7 @@ class FilterSettings(NamedTuple):
     payload: Callable[[], PayloadSource | None] = lambda: None
     fetched: FindFetched = lambda: None
     proved: Callable[[], ProvedTexts | None] = lambda: None
+    replaced: Callable[[], ReplacedFiles | None] = lambda: None
     here: bytes = b""
 
 
@@ -210,7 +213,11 @@ def _answer(
         # Git has everything, and is hashing it.
         answer.done()
     finally:
-        spool.close()
+        replaced = settings.replaced()
+        if replaced is not None and request.command == "clean":
+            replaced.hold(request.pathname, spool)
+        else:
+            spool.close()
         lacking.done(request)
         ahead.result()
 
@@ -367,7 +374,27 @@ def smudged(
         warn_of_payload([path], warn)
     elif outcome.warning is not None:
         warn_of_text(path, outcome, warn, settings.here)
+        _keep_replaced(path, settings, warn)
     return outcome.pieces(may_fork=True)
+
+
+def _keep_replaced(path: bytes, settings: FilterSettings, warn: Warn) -> None:
+    """Keep the file in whose place a damaged text comes, and say where."""
+    replaced = settings.replaced()
+    if replaced is None:
+        return
+    try:
+        oid = replaced.keep(path, lambda data: _cleaned(data, path, settings))
+    except Exception as error:  # noqa: BLE001 - the text is written all the same
+        warn(f"{shown_path(path)}: the file that stood there can't be kept: {explain(error)}", None)
+        return
+    if oid is not None:
+        warn(f"{shown_path(path)}: the file that stood there is kept by git", restoring_hint(oid))
+
+
+def restoring_hint(oid: str) -> str:
+    """Return the commands that write the file of a text of which only the blob is known."""
+    return f"git cat-file blob {oid} >OUT.wtxt && wtxtgit restore OUT.wtxt"
 
 
 NOT_SENT = "whoever committed it has to run wtxtgit push, in the clone that has the data"

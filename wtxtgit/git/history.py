@@ -534,3 +534,16 @@ def _cut(name: str) -> tuple[str, str | None]:
         elif letter == ":" and not depth:
             return name[:at], name[at + 1 :]
     return name, None
+
+
+def unreferenced_blobs(repo: Repository) -> list[str]:
+    """Return the blobs to which no ref and no index refers: of dropped stashes, of commits that
+    were amended, and those that were staged or stored and never committed.
+
+    Objects that are damaged or missing do not end this.
+    """
+    options = ("--unreachable", "--connectivity-only", "--no-reflogs", "--no-progress")
+    done = repo.call("fsck", *options, ok=tuple(range(128)))
+    kind = b"unreachable blob "
+    lines = done.stdout.splitlines()
+    return [line.removeprefix(kind).decode("ascii") for line in lines if line.startswith(kind)]

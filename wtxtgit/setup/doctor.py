@@ -414,8 +414,9 @@ def _work_tree(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
             "work-tree",
             Level.ERROR,
             f"damaged text: {listed(corrupt)}",
-            f"wtxtgit recover -- {first} shows what can be mended; git stash push -- {first} && "
-            f"git checkout COMMIT -- {first} restores an older version",
+            f"wtxtgit recover -- {first} shows what can be mended, and other versions that git "
+            f"has; git stash push -- {first} && git checkout COMMIT -- {first} restores an older "
+            f"version",
             fixable=True,
             paths=tuple(corrupt),
         )
