@@ -151,10 +151,10 @@ class TestForms:
         first, trusted, note, judged = said.out.splitlines()
         assert first.startswith("ok: ")
         assert trusted == "trusted: alice@example.com"
-        root = chain.oid(ROOT)[:12]
+        root = chain.oid(ROOT)
         assert note == (
-            f"note: no trust root is given: trust starts at {root}, the first commit with signers "
-            f"that was seen; git config wtxtgit.trustRoot {root} fixes it there"
+            f"note: no trust root is given: trust starts at {root[:12]}, the first commit "
+            f"with signers that was seen; git config wtxtgit.trustRoot {root} fixes it there"
         )
         chain.git("config", "wtxtgit.trustRoot", root)
         assert "no trust root" not in chain.call("audit").out

@@ -11,6 +11,7 @@ from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,
+    ROOT,
     SIGNERS,
     Sealed,
     assert_found,
@@ -186,3 +187,33 @@ def test_a_file_as_root_that_others_signed_before(chain: Sealed, tmp_path: Path)
     # The repository is named by signers who count for nothing.
     assert said.kinds == {"signers-changed", "untrusted-signer", "bad-record"}
     assert said.report["signers"] == ["carol@example.com"]
+
+
+class TestNamesOfTheRoot:
+    """A push must not be able to give the root's name to another commit."""
+
+    @pytest.mark.parametrize(
+        "spelled", ["{:.12}", "{:.7}^{{commit}}", "v1-0-g{:.10}", "HEAD^{{/.}}"]
+    )
+    def test_that_a_push_can_take_is_refused(self, chain: Sealed, spelled: str) -> None:
+        name = spelled.format(chain.oid(ROOT))
+        said = chain.call("audit", "--trust-root", name, ok=(4, 5))
+        assert "is not a whole commit id" in said.out + said.err
+
+    @pytest.mark.parametrize("kind", ["branch", "tag"])
+    def test_abbreviated_that_was_taken_is_refused(self, chain: Sealed, kind: str) -> None:
+        short = chain.oid(ROOT)[:12]
+        chain.git(kind, short, "HEAD")
+        assert "may mean refs/" in chain.call("audit", "--trust-root", short, ok=(4,)).out
+
+    def test_that_a_branch_and_a_tag_have_is_refused(self, chain: Sealed) -> None:
+        chain.git("branch", ROOT, "HEAD")
+        said = chain.call("audit", "--trust-root", ROOT, ok=(4,)).out
+        assert f"may mean refs/tags/{ROOT} or refs/heads/{ROOT}" in said
+        chain.call("audit", "--trust-root", f"refs/tags/{ROOT}")
+
+    def test_that_is_a_whole_id_holds_whatever_refs_there_are(self, chain: Sealed) -> None:
+        root = chain.oid(ROOT)
+        chain.git("update-ref", f"refs/tags/{root}", "HEAD")
+        for name in (root, root.upper()):
+            chain.call("audit", "--trust-root", name)

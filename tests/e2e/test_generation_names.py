@@ -158,12 +158,21 @@ def test_what_there_is_not(generations: Sealed, name: str, message: str) -> None
     assert message in generations.call("verify", name, ok=(2, 3, 5)).err
 
 
-def test_reports_name_the_commit_shortly(generations: Sealed) -> None:
-    named = f"{generations.head[:12]}:{MODEL}"
+def test_reports_name_the_commit_by_its_whole_id(generations: Sealed) -> None:
+    named = f"{generations.head}:{MODEL}"
     assert generations.call("verify", f"{MODEL}@latest").out.startswith(f"ok      {named}  (")
     assert f"\n{named}: safetensors" in "\n" + generations.call("inspect", f"{MODEL}@latest").out
     said = generations.call("restore", f"{MODEL}@latest", ok=(2,)).err
     assert said.startswith(f"wtxtgit: error: {named} is in a commit: name the output with -o")
+
+
+def test_a_tag_named_like_an_abbreviated_id_is_not_read(generations: Sealed) -> None:
+    """Git takes twelve digits for the tag of that name."""
+    generations.call("emit", f"{MODEL}@latest", "-o", "before")
+    for digits in (7, 12, 40):
+        generations.git("update-ref", f"refs/tags/{generations.head[:digits]}", "HEAD~1")
+    generations.call("emit", f"{MODEL}@latest", "-o", "after")
+    assert (generations.path / "after").read_bytes() == (generations.path / "before").read_bytes()
 
 
 def test_a_branch_may_be_called_like_half_a_name(generations: Sealed) -> None:

@@ -362,7 +362,7 @@ class _Audit:
         if self._request.trust_root is None:
             yield "no trust root is given: " + (
                 f"trust starts at {walk.root[:12]}, the first commit with signers that was seen; "
-                f"git config {TRUST_ROOT} {walk.root[:12]} fixes it there"
+                f"git config {TRUST_ROOT} {walk.root} fixes it there"
                 if walk.root is not None
                 else "nobody is trusted, since no commit has signers"
             )

@@ -18,7 +18,6 @@ from wtxtgit.chain.reader import Facts
 from wtxtgit.chain.walk import Walk
 from wtxtgit.checkpoint.open import is_url, shown_name
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
-from wtxtgit.git import history
 from wtxtgit.git.history import find
 from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.remotes.git_urls import fetched, parse_git_url
@@ -34,7 +33,7 @@ _RANGE = re.compile(r"(.*?)(\.{2,3})(?!/)(.*)", re.DOTALL)
 def resolved(target: str) -> str:
     """Return what a generation's name means, as COMMIT:PATH; any other target as it is.
 
-    COMMIT is as much of the id as tells it from all other objects.
+    COMMIT is a whole id, which no tag can capture.
     If the file is in a repository elsewhere, its revision becomes a commit's id, once that has been
     fetched.
 
@@ -54,10 +53,7 @@ def resolved(target: str) -> str:
     if match is None:
         _refuse_half_a_name(target)
         return target
-    repo = Repository.discover()
-    commit, _, path = _here(repo, match).partition(":")
-    # Messages and reports name the file so: the whole id says no more to a reader.
-    return f"{history.short(repo, commit)}:{path}"
+    return _here(Repository.discover(), match)
 
 
 def _refuse_half_a_name(target: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.chain.audit import AuditRequest, audit
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts
-from wtxtgit.chain.walk import commit_of
+from wtxtgit.chain.walk import root_commit
 from wtxtgit.checkpoint.bundle import Manifest, Resource, check_file_name, in_order, signed_bundle
 from wtxtgit.checkpoint.released_files import FilesOfCommit
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TrustError, UsageError
@@ -110,7 +110,7 @@ def tagged_commit(repo: Repository, tag: str) -> str:
 
 def _root_id(repo: Repository, trust_root: str) -> str:
     try:
-        return commit_of(repo, trust_root)
+        return root_commit(repo, trust_root)
     except EnvironmentFailure:
         # The trust root is a file of signers, which has no object id. Its path is not published.
         return "signers file"

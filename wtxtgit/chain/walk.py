@@ -8,6 +8,7 @@ skipped and none is judged by the trees of its parents alone. `docs/spec/trust.m
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 _NEAR = 256
 """The number of commits before the tips whose states are looked up in the cache."""
+_ABBREVIATED = re.compile(r"(?:.*-g)?[0-9a-f]{4,63}", re.IGNORECASE | re.DOTALL)
+"""A part of an object id, alone or as `git describe` prints it."""
+_OPERATOR = re.compile(r"[~^:]|@\{")
+_SEARCH = "^{/"
+"""It looks for words in messages, which anybody may write: gitrevisions(7)."""
 _SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
 NOBODY = TrustState(frozenset({SignersState()}))
 """The state without any knowledge: nobody is trusted."""
@@ -218,7 +224,7 @@ class Walk:
     def _start_at(self, root: str, tips: Sequence[str]) -> None:
         # A commit takes precedence: whoever can add a file must not be able to replace it.
         try:
-            pinned = commit_of(self.repo, root)
+            pinned = root_commit(self.repo, root)
         except EnvironmentFailure as error:
             if not Path(root).is_file():
                 raise
@@ -375,6 +381,27 @@ def commit_of(repo: Repository, revision: str) -> str:
         if revision == "HEAD" and history.find(repo, revision) is None:
             raise
         return _refuse(repo, revision)
+
+
+def root_commit(repo: Repository, root: str) -> str:
+    """Return the object id of the commit where trust starts.
+
+    Raises EnvironmentFailure if there is none, BadRoot for a name that a push may give to another
+    commit: an abbreviated id, which a tag can take, a name that several refs have, a search.
+    """
+    commit = commit_of(repo, root)
+    if root.lower() == commit:
+        return commit
+    name = _OPERATOR.split(root)[0]
+    refs = history.refs_named(repo, name)
+    if len(refs) > 1 or _ABBREVIATED.fullmatch(name) or _SEARCH in root:
+        why = f"may mean {' or '.join(refs)}" if refs else "is not a whole commit id"
+        raise BadRoot(
+            f"the trust root {root!a} {why}: whoever can push can have it name another commit",
+            hint=f"git show {commit} shows what it names now; write the whole id of a commit, or "
+            "refs/tags/NAME",
+        )
+    return commit
 
 
 def _refuse(repo: Repository, revision: str) -> NoReturn:

@@ -414,6 +414,9 @@ def changing(
 
 
 _OF_HEAD = re.compile(r"HEAD(?![\w/.-])")
+_NAMED = (
+    "refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD",
+)  # fmt: skip
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's names for the kinds of entries that are not blobs."""
 
@@ -451,11 +454,12 @@ def find(repo: Repository, revision: str) -> str | None:
     return None if parsed.code else parsed.stdout.decode("ascii").strip()
 
 
-def short(repo: Repository, oid: str) -> str:
-    """Return as much of an object's id as git needs to tell it from all others, 12 digits or
-    more.
-    """
-    return repo.git("rev-parse", "--short=12", check_oid(oid)).decode("ascii").strip()
+def refs_named(repo: Repository, name: str) -> list[str]:
+    """Return the refs that a name may mean, the one that git takes first: gitrevisions(7)."""
+    full = [name] if name.startswith("refs/") else [form.format(name) for form in _NAMED]
+    output = repo.git("for-each-ref", "--format=%(refname)", *full)
+    refs = {*output.decode("utf-8", "surrogateescape").splitlines()}
+    return [ref for ref in full if ref in refs]
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:
