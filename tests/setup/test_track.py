@@ -113,7 +113,6 @@ def test_useless_patterns_are_refused(repo: Repo, pattern: bytes) -> None:
         (".", ops.SUCH_AS),
         ("*", ops.SUCH_AS),
         (".git*", ops.SUCH_AS),
-        ("models/**", ops.SUCH_AS),
     ],
 )
 def test_a_path_that_git_would_not_match_is_told(repo: Repo, pattern: str, hint: str) -> None:

@@ -20,7 +20,7 @@ from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line, altering
-from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader, stands_beside
 from wtxtgit.git.repository import FILTERS
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.findings import total
@@ -440,7 +440,7 @@ def untracked(
     endings = tuple(ending.encode() for f in FORMATS for ending in f.endings)
     matches = _any_of(sorted(pattern for pattern in patterns if pattern.strip(b"*")))
     for path in files:
-        if path in artifacts:
+        if path in artifacts or stands_beside(path):
             continue
         name = path.rpartition(b"/")[2]
         if matches(name):

@@ -26,6 +26,7 @@ from wtxtgit.filter.content import (
 from wtxtgit.git import history, index, staging, work_tree
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader, blob_id
+from wtxtgit.git.commit_files import stands_beside
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.git.trees import TreeReader
@@ -39,7 +40,7 @@ from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
-from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX, is_text
 from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
 
@@ -101,7 +102,11 @@ class SealedFiles:
             if path.rpartition(b"/")[2] == b".gitattributes" and entry.is_file
         }
         paths = list(
-            dict.fromkeys(e.path for e in self._all_entries if e.is_file and not e.intended)
+            dict.fromkeys(
+                entry.path
+                for entry in self._all_entries
+                if entry.is_file and not entry.intended and not stands_beside(entry.path)
+            )
         )
         with TreeAttributes(self.repo) as attributes:
             return attributes.drivers(files, paths)
@@ -269,6 +274,11 @@ class SealedFiles:
         in_index = None
         if entry is not None:
             in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
+            if is_text(in_index):
+                raise CheckError(
+                    f"{shown_path(ledger_path)}: is in git as a text, not as a ledger",
+                    hint=f"git add --renormalize -- {self.quoted(ledger_path)}",
+                )
         # Sealing one of two would lose the other. A sparse checkout has none in the work tree.
         if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
             adopted = self._continued(path, in_tree, in_index)

@@ -27,6 +27,7 @@ from wtxtgit.merge.driver import (
     stale_index,
 )
 from wtxtgit.merge.policy import WHOLE
+from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.report.merge import Conflict, MergedKind, MergeReport
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def _run(words: list[str]) -> int:
         raise UsageError("merge-driver takes [--ledger] BASE OURS THEIRS [MARKER_SIZE] [PATH]")
     base, ours, theirs = map(Path, arguments[:3])
     path = arguments[4] if len(arguments) > 4 else None
-    if options:
+    # A pattern for a folder that an earlier version wrote names the other driver for ledgers, too.
+    if options or (path or "").endswith(os.fsdecode(LEDGER_SUFFIX)):
         return _merge_ledgers(base, ours, theirs, path or os.fspath(ours))
     return _merge(base, ours, theirs, path)
 

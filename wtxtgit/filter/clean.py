@@ -17,7 +17,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.array import PAYLOAD_MISSING, Keep
-from wtxtgit.text.grammar import LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
+from wtxtgit.text.grammar import COMPANION_MAGICS, LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import TextWriter
 
@@ -49,6 +49,9 @@ def clean(
         return cleaned
     if not len(cleaned.source):
         # Git treats an empty file as changed unless its blob is empty: `ce_match_stat_basic`.
+        return Cleaned(None, cleaned.source)
+    if any(cleaned.source[: len(magic)] == magic for magic in COMPANION_MAGICS):
+        # A pattern for a folder also matches the ledgers in it, which git has to keep as they are.
         return Cleaned(None, cleaned.source)
     if cleaned.source[: len(LFS_MAGIC)] == LFS_MAGIC:
         # Imported here: most files are no pointers of git-lfs.

@@ -23,6 +23,7 @@ from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
+from wtxtgit.git.commit_files import stands_beside
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
 from wtxtgit.git.index_file import StagedFile, refresh_stats
@@ -345,7 +346,7 @@ def filtered(
     index_file: Path | None = None,
 ) -> list[TreeEntry]:
     """Keep the entries of regular files whose attributes name a filter of ours."""
-    files = [entry for entry in entries if entry.is_file]
+    files = [entry for entry in entries if entry.is_file and not stands_beside(entry.path)]
     paths = (entry.path for entry in files)
     drivers = repo.attributes(paths, ("filter",), from_index=from_index, index_file=index_file)
     return [entry for entry in files if drivers[entry.path]["filter"] in FILTERS]

@@ -18,7 +18,7 @@ from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeChange, TreeEntry, TreeReader
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.ledger import DELTA_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
 _MOST_TREES = 256
@@ -184,7 +184,7 @@ class CommitFilesReader:
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
     ) -> frozenset[bytes]:
-        candidates = [path for path in paths if not _is_special(path)]
+        candidates = [path for path in paths if not stands_beside(path)]
         return frozenset(self._attributes.filtered(attribute_files, candidates))
 
 
@@ -204,6 +204,11 @@ def _sealed(paths: Iterable[bytes]) -> set[bytes]:
     artifacts = (path.removesuffix(LEDGER_SUFFIX) for path in paths if path.endswith(LEDGER_SUFFIX))
     # No file can have such a name, and git would list the whole folder.
     return {path for path in artifacts if path and not path.endswith(b"/")}
+
+
+def stands_beside(path: bytes) -> bool:
+    """Tell whether a path is no artifact whatever pattern matches it: it stands beside them."""
+    return _is_special(path) or path.endswith(DELTA_SUFFIX)
 
 
 def _is_special(path: bytes) -> bool:

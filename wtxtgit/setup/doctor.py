@@ -50,6 +50,7 @@ from wtxtgit.setup.diagnosis import (
     listed,
     shown,
 )
+from wtxtgit.text import grammar
 
 MODULES = {
     "numpy": "numpy",
@@ -211,6 +212,19 @@ def _repository_checks(repo: Repository) -> list[_Check]:
 
 
 def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+    others, is_repaired = track.beside(repo)
+    if others:
+        files = arguments_here(repo, others)
+        return CheckResult(
+            "attributes",
+            Level.WARN,
+            f"files beside checkpoints go through the filter, too: {listed(others)}",
+            f"wtxtgit doctor --fix, then git add --renormalize -- {files}, then commit"
+            if is_repaired
+            else f"git check-attr -a -- {arguments_here(repo, others[:1])} shows them",
+            fixable=is_repaired,
+            paths=tuple(others),
+        )
     if incomplete := track.incomplete_lines(repo):
         first = incomplete[0]
         return CheckResult(
@@ -320,7 +334,9 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
         overridden += [path for path in matched if path not in filtered]
     # Symbolic links and submodules match a pattern too, but never go through a filter.
     files = {entry.path for entry in index.entries(repo) if entry.is_file}
-    overridden = sorted({path for path in overridden if path in files})
+    overridden = sorted(
+        {path for path in overridden if path in files and not track.is_beside(path)}
+    )
     if overridden:
         return CheckResult(
             "nested",
@@ -379,6 +395,20 @@ def _unfiltered(repo: Repository) -> CheckResult:
     untracked.
     """
     texts = [entry.path for entry in unfiltered_texts(repo, index.entries(repo))]
+    if others := [path for path in texts if track.is_beside(path)]:
+        first = arguments_here(repo, others[:1])
+        head = work_tree.file_head(repo.file(others[0])) or b""
+        restored = ""
+        if grammar.is_text(head):
+            kept = arguments_here(repo, [others[0] + b".text"])
+            restored = f"mv -i -- {first} {kept} && wtxtgit restore -o {first} -- {kept} && "
+        return CheckResult(
+            "unfiltered",
+            Level.WARN,
+            f"stands beside checkpoints, and is text in git: {listed(others)}",
+            f"{restored}git add --renormalize -- {first}, then commit",
+            paths=tuple(others),
+        )
     if texts:
         files = arguments_here(repo, texts)
         return CheckResult(

@@ -6,7 +6,9 @@ the text.
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +47,22 @@ COMPANIONS = (
     (b".wtxt/*", (b"text", b"eol=lf")),
 )
 """Lines for our text files, which git must not convert."""
+_LEFT_OUT = (b"!filter", b"!text", b"!diff", b"!merge")
+
+
+def _left_out(*names: bytes) -> tuple[bytes, ...]:
+    keys = {name.lstrip(b"-").partition(b"=")[0] for name in names}
+    return (*(name for name in _LEFT_OUT if name[1:] not in keys), *names)
+
+
+_DOCUMENTS = (
+    b".git*", b"README*", b"LICENSE*", b"*.md", b"*.txt", b"*.json", b"*.yaml", b"*.yml", b"*.py",
+)  # fmt: skip
+"""What else stands beside checkpoints in a folder that is tracked as a whole."""
+BESIDE = {pattern: _left_out(*names) for pattern, names in COMPANIONS}
+"""The lines of COMPANIONS where a pattern before them does not name an ending."""
+_ENDINGS = tuple(pattern.lstrip(b"*") for pattern, _ in COMPANIONS if pattern[:1] == b"*")
+_WILDCARD = re.compile(rb"[*?\[\]\\]")
 _MERGED_ALONE = (b"merge=wtxt",)
 """The attribute of indexes that a merge rebuilds; they are text in the work tree, too."""
 ABOUT = (
@@ -150,14 +168,15 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
         if not any(is_filter_line(line) or is_about(line) for line in attributes.parse(content)):
             content = attributes.append_comment(content, ABOUT)
         content, changed = _with_lines(content, patterns, DETACHED if detached else FILTER)
-        # With the first pattern: texts that reach the work tree must keep their line endings.
-        content = attributes.append(content, companions(content).items())
         _write(repo, file, content)
         try:
             _refuse_own(repo)
         except UsageError:
             _write(repo, file, before)
             raise
+        # With the first pattern: texts that reach the work tree must keep their line endings.
+        content = attributes.append(content, companions(content).items())
+        _write(repo, file, content)
         consequences = _consequences(repo, sizes.machine())
         of_lfs = _formerly_lfs(content, patterns)
         return _tracking(file, patterns, changed, replace(consequences, of_lfs=of_lfs))
@@ -183,15 +202,14 @@ def _check_reach(repo: Repository, pattern: bytes) -> None:
 
 
 def _refuse_own(repo: Repository) -> None:
-    """Raise UsageError if gitattributes files would be stored as texts: git could not read them."""
-    name = attributes.FILE_NAME.encode()
-    paths = {entry.path for entry in index.entries(repo)} | {repo.prefix + name}
-    own = sorted(path for path in paths if path.rpartition(b"/")[2] == name)
-    values = repo.attributes(own, ("filter",))
-    if matched := [path for path in own if values[path]["filter"] in FILTERS]:
+    """Raise UsageError if the patterns match the gitattributes file that has them.
+
+    They are not meant for single checkpoints then. Those of other folders are left out by lines.
+    """
+    own = repo.prefix + attributes.FILE_NAME.encode()
+    if repo.attributes([own], ("filter",))[own]["filter"] in FILTERS:
         raise UsageError(
-            f"the patterns match {listed(matched)}, which git itself reads",
-            hint=SUCH_AS,
+            f"the patterns match {listed([own])}, which git itself reads", hint=SUCH_AS
         )
 
 
@@ -263,6 +281,7 @@ def repair(repo: Repository) -> list[bytes]:
                 _complete(line) if is_filter_line(line) else line
                 for line in attributes.parse(before)
             )
+            after = attributes.append(after, _beside_lines(after).items())
             if after != before:
                 _write(repo, file, after)
                 repaired.append(path)
@@ -413,13 +432,15 @@ def is_companion(line: Line) -> bool:
     """Tell whether a line of ours is removed with the last pattern."""
     from wtxtgit.containers import registry
 
-    companion_lines = (*COMPANIONS, *_index_lines(registry.hashing_indexes()))
-    return is_about(line) or (line.pattern, line.attributes) in companion_lines
+    indexes = _index_lines(registry.hashing_indexes())
+    companion_lines = (*COMPANIONS, *BESIDE.items(), *indexes)
+    is_left_out = line.attributes == _LEFT_OUT
+    return is_about(line) or is_left_out or (line.pattern, line.attributes) in companion_lines
 
 
 def companions(content: bytes, patterns: Iterable[bytes] = ()) -> dict[bytes, tuple[bytes, ...]]:
     """Return the lines that a file with our lines for `patterns`, and those that it has, also
-    needs and lacks.
+    needs and lacks. `patterns` are those of lines that will come after what it has.
     """
     # Imported here: the hooks that look for our lines need no formats.
     from wtxtgit.containers import registry
@@ -428,10 +449,63 @@ def companions(content: bytes, patterns: Iterable[bytes] = ()) -> dict[bytes, tu
     tracked = [*patterns, *(line.pattern or b"" for line in lines if is_filter_line(line))]
     sets = (registry.of_hashed_set(os.fsdecode(pattern)) for pattern in tracked)
     endings = dict.fromkeys(end for f in sets if f is not None for end in f.index_endings)
-    missing = {**dict(COMPANIONS), **dict(_index_lines(endings))}
-    for line in lines:
-        missing.pop(line.pattern or b"", None)
+    own = {n: line.pattern for n, line in enumerate(lines) if is_filter_line(line)}
+    own.update(enumerate(patterns, start=len(lines)))
+    reaching = {number: pattern for number, pattern in own.items() if pattern and reaches(pattern)}
+    missing = {**(BESIDE if reaching else dict(COMPANIONS)), **dict(_index_lines(endings))}
+    for pattern in reaching.values():
+        missing.update(dict.fromkeys(_documents(pattern), _LEFT_OUT))
+    for number, line in enumerate(lines):
+        # Of the lines that match a path, the last one counts.
+        if not (line.pattern in BESIDE and number < max(reaching, default=0)):
+            missing.pop(line.pattern or b"", None)
     return missing
+
+
+def _documents(pattern: bytes) -> list[bytes]:
+    """Return patterns for the documents in the folder that a pattern tracks as a whole."""
+    folder, slash, last = pattern.rpartition(b"/")
+    if last.strip(b"*"):
+        return []
+    below = b"**/" if slash and last != b"*" else b""
+    return [folder + slash + below + one for one in _DOCUMENTS]
+
+
+def reaches(pattern: bytes) -> bool:
+    """Tell whether a pattern may match files that stand beside checkpoints: it names no ending, or
+    one of theirs.
+    """
+    tail = _WILDCARD.split(pattern.rpartition(b"/")[2])[-1]
+    return any(ending.endswith(tail) or tail.endswith(ending) for ending in _ENDINGS)
+
+
+def beside(repo: Repository) -> tuple[list[bytes], bool]:
+    """List the files of the index that stand beside checkpoints and yet go through the filter.
+
+    Also returns whether `repair` adds lines that leave them out.
+    """
+    files = map(repo.file, attribute_files(repo))
+    is_repaired = any(_beside_lines(_read(file)) for file in files)
+    paths = [entry.path for entry in index.entries(repo) if entry.is_file]
+    chosen = [p for p in dict.fromkeys(paths) if (is_beside if is_repaired else _is_own)(p)]
+    drivers = repo.attributes(chosen, ("filter",))
+    return [path for path in chosen if drivers[path]["filter"] in FILTERS], is_repaired
+
+
+def _beside_lines(content: bytes) -> dict[bytes, tuple[bytes, ...]]:
+    """Return the lines that leave out what stands beside checkpoints, where a file lacks some."""
+    needed = companions(content).items()
+    return {pattern: names for pattern, names in needed if names == BESIDE.get(pattern, _LEFT_OUT)}
+
+
+def is_beside(path: bytes) -> bool:
+    """Tell whether a line of BESIDE is for this path."""
+    name = path.rpartition(b"/")[2]
+    return _is_own(path) or any(fnmatch.fnmatchcase(name, pattern) for pattern in _DOCUMENTS)
+
+
+def _is_own(path: bytes) -> bool:
+    return path.endswith(_ENDINGS) or b"/.wtxt/" in b"/" + path or path.endswith(b".gitattributes")
 
 
 def _index_lines(endings: Iterable[str]) -> list[tuple[bytes, tuple[bytes, ...]]]:

@@ -48,6 +48,9 @@ LAST_LINE = b"endwtxt\n"
 END_ARRAY = b"endarr\n"
 END_CHUNK = b"endch\n"
 WSUM_MAGIC = b"WSUM "
+LEDGER_MAGIC = b"WLEDGER "
+COMPANION_MAGICS = (LEDGER_MAGIC, WSUM_MAGIC, DELTA_MAGIC)
+"""How files of ours that stand beside checkpoints begin. They are never made texts."""
 WSUM_SUFFIX = b".root.wsum"
 """The end of the path of a text's WSUM, which is not a ledger; the text's path precedes it."""
 MAX_WSUM = 64 * 1024

@@ -24,7 +24,7 @@ from wtxtgit.text.index import quote
 
 _T = TypeVar("_T")
 
-MAGIC = b"WLEDGER "
+MAGIC = grammar.LEDGER_MAGIC
 """What makes an input a ledger (of any version)."""
 VERSIONED_MAGIC = MAGIC + b"1 "
 
