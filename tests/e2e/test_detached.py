@@ -368,6 +368,13 @@ def test_many_files_are_one_pack(kept: Repo, program: tuple[str, ...]) -> None:
     assert len(set(folder.iterdir()) - before) == 1
     assert kept.wtxtgit("store", "verify").returncode == 0
     kept.commit()
+    there = kept.path.parent / "there"
+    kept.git("init", "-q", "--bare", os.fspath(there))
+    kept.git("remote", "add", "origin", os.fspath(there))
+    kept.wtxtgit("push", "origin", "HEAD")
+    assert len(list((there / "refs/wtxt/store").iterdir())) <= 2 * 2
+    drop_store(kept)
+    kept.wtxtgit("fetch", "HEAD")
     shutil.rmtree(kept.path / "many")
     kept.git("checkout", "--", "many")
     for name, content in contents.items():

@@ -2,9 +2,10 @@
 
 What a chunk is decoded from is sent with it, unless the remote has a usable copy: one with a
 smaller depth than the chunk (`docs/spec/store.md`, "Encodings"). Nothing is sent that was not
-decoded and hashed before. Packs above some size end with a text, so that whoever fetches one
-version from a remote that only sends whole packs gets little of the others. For such a remote packs
-are small: of one in which little is still needed, little else comes.
+decoded and hashed before. Packs above some size have one version of each file, so that whoever
+fetches a version from a remote that only sends whole packs gets little of the others. Where parts
+can't be had each text ends its pack, and packs are small: of one in which little is still needed,
+little else comes.
 """
 
 from __future__ import annotations
@@ -181,6 +182,8 @@ class _Sender:
             None if progress is None or dry_run else Portion(progress, self._foreseen(texts))
         )
         self._text_size = 0
+        # The paths whose texts the pack in the making has chunks of.
+        self._in_pack: set[bytes] = set()
         self._sent = ("", 0)
         self._gives_parts: bool | None = True if dry_run else remote.place.gives_parts()
         self.damaged = damaged
@@ -194,9 +197,12 @@ class _Sender:
 
     def send(self, text: DetachedText) -> int:
         """Send the chunks of a text; returns how many of them are neither here nor there."""
+        # Those of other files mostly belong to the same commit, and are fetched together.
+        if text.path in self._in_pack or not self._gives_parts:
+            self._end_text()
         self._text_size = text.nbytes
         lacking = sum(not self._choice.take(name) for name in dict.fromkeys(text.chunks))
-        self._end_text()
+        self._in_pack.add(text.path)
         return lacking
 
     def _end_text(self) -> None:
@@ -227,6 +233,7 @@ class _Sender:
         if self._new is None:
             return
         new, self._new = self._new, None
+        self._in_pack.clear()
         try:
             if self._dry_run:
                 return
