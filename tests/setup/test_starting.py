@@ -190,6 +190,33 @@ def test_a_hook_of_husky_may_call_ours(tracked: Repo, husky: Path, pasted: None)
     assert refuses_raw(tracked)
 
 
+@pytest.mark.parametrize("names", [("pre-commit",), hooks.NAMES])
+def test_hooks_that_others_replaced_are_told(
+    tracked: Repo, names: tuple[str, ...], pasted: None
+) -> None:
+    """As lefthook does, which keeps what was there and does not run it."""
+    hooks.install(tracked.repository, LAUNCHER)
+    folder = tracked.path / ".git/hooks"
+    for name in names:
+        (folder / name).rename(folder / f"{name}.old")
+        (folder / name).write_text("#!/bin/sh\nexit 0\n")
+        (folder / name).chmod(0o755)
+    found = check(tracked, "hook")
+    paths = tuple(f".git/hooks/{name}".encode() for name in names)
+    assert (found.level, found.paths) == (Level.WARN, paths)
+    tracked.run("sh", "-c", told(tracked, "hook").partition(" puts ours there too")[0])
+    assert check(tracked, "hook").level is Level.OK
+    assert refuses_raw(tracked)
+
+
+@pytest.mark.parametrize("file", ["lefthook.yml", ".git/hooks/pre-commit.legacy"])
+def test_a_manager_of_hooks_may_call_ours(tracked: Repo, file: str) -> None:
+    hooks.install(tracked.repository, LAUNCHER)
+    tracked.write(".git/hooks/pre-commit", "#!/bin/sh\nexit 0\n")
+    tracked.write(file, "run: wtxtgit hook pre-commit\n")
+    assert check(tracked, "hook").level is Level.OK
+
+
 @pytest.mark.parametrize("scope", ["local", "global"])
 def test_hooks_that_are_switched_off(tracked: Repo, scope: str) -> None:
     hooks.install(tracked.repository, LAUNCHER)

@@ -61,10 +61,7 @@ class _Hook:
 
     def is_ours(self) -> bool:
         """Tell whether the hook was installed by wtxtgit, by its id line."""
-        try:
-            return self.id_line in self.file.read_bytes()
-        except OSError:
-            return False
+        return _is_ours(self.file, self.id_line)
 
     def template(self) -> tuple[bytes, bytes]:
         """Return the parts of the shipped script before and after the command."""
@@ -205,6 +202,20 @@ def bypassed(repo: Repository) -> tuple[Path, ...]:
     return tuple(one.file for one in elsewhere if one.is_ours() and not calls_us(repo, one.name))
 
 
+def replaced(repo: Repository) -> tuple[Path, ...]:
+    """Return the hooks that git runs which others put in the place of ours, without calling us."""
+    hooks = _hooks(repo.hooks_dir)
+    # lefthook keeps what was there, and does not run it.
+    asides = (_is_ours(hook.folder / f"{hook.name}.old", hook.id_line) for hook in hooks)
+    if not any(hook.is_ours() for hook in hooks) and not any(asides):
+        return ()
+    return tuple(
+        hook.file
+        for hook in hooks
+        if hook.is_executable() and not hook.is_ours() and not calls_us(repo, hook.name)
+    )
+
+
 def calls_us(repo: Repository, name: str) -> bool:
     """Tell whether git's hook of this name calls us: it is ours, or others call us from theirs."""
     hook = _Hook(repo.hooks_dir, name)
@@ -317,6 +328,13 @@ def _all(repo: Repository) -> list[_Hook]:
 
 def _hooks(folder: Path) -> tuple[_Hook, ...]:
     return tuple(_Hook(folder, name) for name in NAMES)
+
+
+def _is_ours(file: Path, id_line: bytes) -> bool:
+    try:
+        return id_line in file.read_bytes()
+    except OSError:
+        return False
 
 
 def _shipped(name: str) -> bytes:

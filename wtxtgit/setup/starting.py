@@ -130,7 +130,10 @@ def hook(repo: Repository) -> CheckResult:
             paths=_shown_files(repo, ignored),
         )
     if bypassed := hooks.bypassed(repo):
-        return _bypassed(repo, bypassed)
+        where = shown(os.fsencode(repo.hooks_dir))
+        return _bypassed(repo, bypassed, f"bypassed, since core.hooksPath is {where}")
+    if replaced := hooks.replaced(repo):
+        return _bypassed(repo, replaced, "in place of ours, and does not call wtxtgit")
     installed = hooks.installed(repo)
     if (
         not hooks.calls_us(repo, "pre-push")
@@ -158,9 +161,8 @@ def _broken_hooks(repo: Repository) -> dict[Path, str]:
     return {file: error for file, one in launchers.items() if (error := why[one])}
 
 
-def _bypassed(repo: Repository, files: Sequence[Path]) -> CheckResult:
+def _bypassed(repo: Repository, files: Sequence[Path], what: str) -> CheckResult:
     folder = repo.hooks_dir
-    where = shown(os.fsencode(folder))
     is_local = bool(install.effective(scope="local", cwd=repo.home))
     hint = (
         f"wtxtgit install{' --local' if is_local else ''} --hooks --force puts ours "
@@ -173,7 +175,7 @@ def _bypassed(repo: Repository, files: Sequence[Path]) -> CheckResult:
     return CheckResult(
         "hook",
         Level.WARN,
-        f"bypassed, since core.hooksPath is {where}: {listed(_shown_files(repo, files))}",
+        f"{what}: {listed(_shown_files(repo, files))}",
         hint,
         paths=_shown_files(repo, files),
     )
