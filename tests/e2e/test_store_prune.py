@@ -121,7 +121,7 @@ def has(repo: Repo, *revisions: str) -> list[bool]:
 
 def make_old(folder: Path) -> None:
     for path in folder.rglob("*"):
-        if path.suffix in (".pack", ".index"):
+        if path.suffix in (".pack", ".index", ".unneeded", ".gone"):
             os.utime(path, (1_500_000_000, 1_500_000_000))
 
 
@@ -229,8 +229,41 @@ class TestHere:
         # What was left a moment ago is not old yet.
         (own.path / ".git/ORIG_HEAD").unlink()
         done = pruned(own)
-        assert (done.chunks, done.unsent) == (2 * CHUNKS, CHUNKS)
+        assert (done.chunks, done.unsent) == (2 * CHUNKS, 0)
         assert has(own, "main@{1}") == [True]
+
+    def test_refs_that_the_remote_had_once_prove_nothing(self, own: Repo, bare: Path) -> None:
+        own.git("checkout", "-q", "-b", "side", "main~2")
+        version(own, 21)
+        own.wtxtgit("push")
+        own.git("push", "-q", "origin", "side")
+        own.git("checkout", "-q", "main")
+        run.git("update-ref", "-d", "refs/heads/side", cwd=bare)
+        assert own.git("rev-parse", "origin/side") == own.git("rev-parse", "side")
+        pruned(own)
+        assert has(own, "main", "side", "main~1") == [True, True, False]
+        # Nor does a branch that is deleted here, too, as long as anything here leads there.
+        own.git("update-ref", "refs/kept/side", "side")
+        own.git("branch", "-qD", "side")
+        pruned(own, expire=0)
+        assert has(own, "refs/kept/side") == [True]
+
+    def test_nothing_goes_where_the_remote_does_not_answer(self, own: Repo, bare: Path) -> None:
+        bare.rename(bare.with_name("elsewhere"))
+        done = own.wtxtgit("store", "prune", ok=(5,))
+        assert b"nothing is dropped: " in done.stderr
+        assert all(has(own, "main", "main~1", "main~2"))
+
+    def test_what_a_local_prune_relied_on_stays_at_the_remote(
+        self, own: Repo, there: Path, bare: Path
+    ) -> None:
+        pruned(own)
+        other = cloned(bare, "other", there.parent)
+        use_folder(other, there)
+        make_old(there)
+        other.wtxtgit("store", "prune", "--remote", "--force", "--expire", "0")
+        own.git("checkout", "-q", "main~2")
+        assert own.path.joinpath(NAME).read_bytes() == model(0)
 
     def test_without_any_remote_garbage_alone_goes(self, own: Repo) -> None:
         self.add_and_forget(own, 14)
@@ -265,8 +298,9 @@ class TestHere:
 
 
 def at_remote(repo: Repo, expire: int = 14, *, force: bool = False) -> RemotePruned:
-    limit = time.time() - expire * DAY
-    return prune_remote(Repository.discover(repo.path), limit, force=force)
+    now = time.time()
+    limit = now - expire * DAY
+    return prune_remote(Repository.discover(repo.path), now, limit, force=force)
 
 
 class TestAtARemote:
@@ -295,6 +329,13 @@ class TestAtARemote:
         assert f"1 of {len(packs)} packs".encode() in shown
         assert b"--force" in shown
         assert {*there.glob("*.pack")} == packs
+        marked = side.wtxtgit("store", "prune", "--remote", "--force").stdout
+        assert b"a later prune deletes marked packs" in marked
+        assert {*there.glob("*.pack")} == packs
+        assert len([*there.glob("*.unneeded")]) == 1
+        side.wtxtgit("store", "prune", "--remote", "--force")
+        assert {*there.glob("*.pack")} == packs
+        make_old(there)
         side.wtxtgit("store", "prune", "--remote", "--force")
         left = {path.stem for path in there.glob("*.pack")}
         assert len(left) == len(packs) - 1
@@ -304,6 +345,18 @@ class TestAtARemote:
         use_folder(clone, there)
         clone.wtxtgit("fetch", "main", "main~1", "main~2")
         assert all(has(clone, "main", "main~1", "main~2"))
+        # The mark outlives the pack.
+        assert at_remote(side, force=True).gone == ()
+        assert len([*there.glob("*.unneeded")]) == 1
+        make_old(side.path / ".git/wtxt/store/remotes")
+        at_remote(side, force=True)
+        assert [*there.glob("*.unneeded")] == []
+
+    def test_both_steps_at_once(self, side: Repo, bare: Path, there: Path) -> None:
+        run.git("update-ref", "-d", "refs/heads/side", cwd=bare)
+        shown = side.wtxtgit("store", "prune", "--remote", "--force", "--expire", "0").stdout
+        assert b"1 of 4 packs" in shown
+        assert len([*there.glob("*.pack")]) == 3
 
     def test_what_is_kept_of_its_packs_is_not_believed(self, own: Repo, there: Path) -> None:
         own.wtxtgit("push")
@@ -323,6 +376,8 @@ class TestAtARemote:
         half.write_bytes(b"half")
         assert at_remote(side).young == 2
         make_old(there)
+        assert len(at_remote(side, force=True).marked) == 2
+        make_old(there)
         assert len(at_remote(side, force=True).gone) == 2
         assert not half.exists()
 
@@ -335,6 +390,9 @@ class TestAtARemote:
         forget(own, "side")
         # Of git's refs nobody knows how old they are but who has seen them.
         assert [(at_remote(own, force=True).gone, at_remote(own).young)] == [((), 1)]
+        make_old(own.path / ".git/wtxt/store/remotes")
+        assert len(at_remote(own, force=True).marked) == 1
+        assert at_remote(own, force=True).gone == ()
         make_old(own.path / ".git/wtxt/store/remotes")
         done = at_remote(own, force=True)
         assert len(done.gone) == 1

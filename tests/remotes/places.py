@@ -211,6 +211,47 @@ class PlaceTests(ReadingTests):
         place.put([OutgoingPack.of(packs[0])])
         assert list(place.packs()) == names[:2]
 
+    def test_marks(self, place: PackPlace, packs: list[ChunkPack]) -> None:
+        names = [pack.path.stem for pack in packs]
+        place.put([OutgoingPack.of(pack) for pack in packs])
+        place.packs()
+        assert list(place.marked()) == []
+        for _ in range(2):
+            place.mark(names[:2])
+        assert list(place.packs()) == names
+        assert list(place.marked()) == names[:2]
+        assert list(place.times(names)) == names
+        # The mark outlives its pack.
+        place.remove(names[:1])
+        assert list(place.packs()) == names[1:]
+        assert list(place.marked()) == names[:2]
+        assert list(place.parts()) == []
+        place.forget([names[0], NOBODYS])
+        place.packs()
+        assert list(place.marked()) == names[1:2]
+
+    def test_a_push_sends_again_what_is_marked_or_vanishes(
+        self, place: PackPlace, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (one,) = pushed(own, place, text(OLD)).packs
+        place.mark([one])
+        (two,) = pushed(own, place, text(OLD)).packs
+        assert two != one
+        assert pushed(own, place, text(OLD)).packs == ()
+        # Somebody removes what it relies on while it is at work.
+        listed, looks = place.packs, iter((None, two))
+
+        def packs() -> Sequence[str]:
+            if gone := next(looks, None):
+                place.remove([gone])
+            return listed()
+
+        monkeypatch.setattr(place, "packs", packs)
+        (three,) = pushed(own, place, text(OLD)).packs
+        assert three not in (one, two)
+        place.remove([one])
+        assert not fetched(tmp_path / "other", place, text(OLD)).lacking
+
 
 class FileTests(PlaceTests):
     """Of places where a pack is two files, of which one may be gone."""

@@ -105,7 +105,7 @@ def test_a_push_that_checks_finds_it(tmp_path: Path, own: Store, remote: Path) -
     assert [(pack.pack, pack.why.split(",")[0][:11]) for pack in done.damaged] == [
         (liar, "holds chunk")
     ]
-    assert not (remote / f"{liar}.pack").exists()
+    assert (remote / f"{liar}.unneeded").exists()
     # What is decoded from these chunks stays where it is.
     assert done.chunks == len(OLD)
     assert not push_payload(own, place(remote), [text(NEW)], check=True).damaged

@@ -214,8 +214,9 @@ def prune(
     two weeks (or the config gc.pruneExpire), even if the remote does not have it. Do
     not use this on a store that other repositories borrow from.
 
-    With --remote, lists packs on the remote that no ref of the git remotes needs and
-    that are older than gc.pruneExpire; --force deletes them.
+    With --remote, lists packs on the remote that no ref of the git remotes needs.
+    --force marks those that are older than gc.pruneExpire, so that no push relies on
+    them, and deletes those that were marked so long ago.
 
     \b
     wtxtgit store prune --dry-run
@@ -267,25 +268,33 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
     repo = Repository.discover()
     now = clock.now()
     limit = expiry(repo, now) if expire is None else now - expire * DAY
-    done = prune_remote(repo, limit, force=force)
+    done = prune_remote(repo, now, limit, force=force)
     if is_printed(done, as_json):
         return
-    if done.gone:
-        rows = [
-            (pack.pack[:12], "" if pack.size is None else size(pack.size)) for pack in done.gone
-        ]
-        print_table(("pack", "size"), rows, right=("size",))
+    would = "" if force else "would be "
+    kinds = ((done.gone, f"{would}deleted"), (done.marked, f"{would}marked"))
+    rows = [
+        (pack.pack[:12], "" if pack.size is None else size(pack.size), what)
+        for packs, what in kinds
+        for pack in packs
+    ]
+    if rows:
+        print_table(("pack", "size", ""), rows, right=("size",))
         print_line()
-    total = sum(pack.size or 0 for pack in done.gone)
     refs = f"{counted(done.refs, 'ref')} of {', '.join(done.git_remotes)}"
-    print_line(
-        f"{done.remote}: {len(done.gone)} of {counted(done.packs, 'pack')}, {size(total)}, "
-        f"{'deleted' if force else 'would be deleted'}; {refs} and local refs need none of them"
-    )
+    for packs, what in kinds:
+        if packs or packs is done.gone:
+            total = sum(pack.size or 0 for pack in packs)
+            print_line(
+                f"{done.remote}: {len(packs)} of {counted(done.packs, 'pack')}, {size(total)}, "
+                f"{what}; {refs} and local refs need none of them"
+            )
+    if done.marked and force:
+        print_line("a later prune deletes marked packs that nothing needs by then")
     if done.young:
         print_line(f"kept: {counted(done.young, 'pack')} not needed, but not old enough")
-    if done.gone and not force:
-        print_line("--force deletes them")
+    if rows and not force:
+        print_line("--force does that")
     if done.note is not None:
         print_line(done.note)
 

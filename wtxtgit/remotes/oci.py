@@ -39,7 +39,8 @@ _TITLE = "org.opencontainers.image.title"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _AT_ONCE = 1000
 """Tags in one request."""
-_CONFIG = b"{}"
+CONFIG = b"{}"
+"""The config that all artifacts share."""
 _REFERENCE = re.compile(
     r"(?P<host>[a-z0-9.-]+(?::[0-9]{1,5})?)/(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?",
@@ -258,7 +259,7 @@ class OciRepository:
 
     def upload_config(self) -> None:
         """Upload the config that all artifacts share."""
-        self.upload(_of(_CONFIG))
+        self.upload(_of(CONFIG))
 
     def _ask(self, method: str, path: str, *, ok: tuple[int, ...], **options: Any) -> Any:
         answer = self._client.do_request(self._at + path, method, **options)
@@ -399,7 +400,7 @@ def artifact(
     return {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
-        "config": _descriptor(kind, _of(_CONFIG)),
+        "config": _descriptor(kind, _of(CONFIG)),
         "layers": [
             {**_descriptor(media, file), "annotations": {_TITLE: file.name}}
             for media, file in layers

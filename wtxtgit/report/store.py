@@ -138,19 +138,21 @@ class PlacedPack(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RemotePruned(JsonObject):
-    """Packs of a remote that no ref needs and that are old enough; `young` ones stay.
+    """Packs of a remote that no ref needs; `young` ones stay as they are.
 
-    `packs` counts all packs. `refs` counts the refs that were examined, of the git remotes that are
-    named. `is_done` says whether the packs were removed; `note` has more about it.
+    Those that are old enough are `marked`, those that were marked long ago are `gone`. `packs`
+    counts all packs. `refs` counts the refs that were examined, of the git remotes that are named.
+    `is_done` says whether packs were marked and removed; `note` has more about it.
     """
 
-    KEYS = "remote git_remotes refs packs gone young done=is_done note?"
+    KEYS = "remote git_remotes refs packs gone marked young done=is_done note?"
 
     remote: str
     git_remotes: tuple[str, ...]
     refs: int
     packs: int
     gone: tuple[PlacedPack, ...]
+    marked: tuple[PlacedPack, ...]
     young: int
     is_done: bool
     note: str | None = None

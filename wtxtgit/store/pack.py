@@ -10,7 +10,7 @@ import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
@@ -201,10 +201,13 @@ def first_row(names: bytes | memoryview, heads: memoryview, name: bytes) -> int:
     return bisect_left(range(bisect_right(heads, head, first)), name, first, key=at)
 
 
-def index_of(entries: Sequence[ChunkEntry]) -> ChunkIndex:
-    """Build the index of a new pack; no name may occur twice."""
+def index_of(entries: Sequence[ChunkEntry], unused: Iterable[bytes] = ()) -> ChunkIndex:
+    """Build the index of a new pack; no name may occur twice.
+
+    It also lists `unused` names of bases, which make the pack another one.
+    """
     ordered = sorted(entries, key=lambda entry: entry.name)
-    bases = sorted({base for entry in ordered for base in entry.bases})
+    bases = sorted({base for entry in ordered for base in entry.bases}.union(unused))
     numbers = {base: number for number, base in enumerate(bases, 1)}
     rows = [
         (

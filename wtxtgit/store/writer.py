@@ -92,6 +92,7 @@ class NewPack:
         self._writing = Lock()
         self._error: BaseException | None = None
         self._bases = 0
+        self._unused: tuple[bytes, ...] = ()
         self.index: ChunkIndex
         """Its index, once it is finished."""
         with failures(folder, missing=EnvironmentFailure), contextlib.ExitStack() as closing:
@@ -157,6 +158,10 @@ class NewPack:
             self._bases += len(entry.bases)
             self._entries.append(entry._replace(place=entry.place + moved))
 
+    def rename(self) -> None:
+        """Have a name that no other pack with these chunks has: it lists a base that none uses."""
+        self._unused = (os.urandom(NAME_SIZE),)
+
     def write(self) -> None:
         """Write waiting chunks if there are enough and no other thread does.
 
@@ -173,7 +178,7 @@ class NewPack:
 
         `time` is when its chunks were added, if that was not now.
         """
-        self.index = index_of(self._entries)
+        self.index = index_of(self._entries, self._unused)
         self._wait(format_end(self.index, self._end))
         self._put(())
         if self._error is not None:

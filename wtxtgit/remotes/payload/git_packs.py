@@ -8,7 +8,7 @@ repository never gets a second copy of what its store has, nor refs, and gc has 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -32,7 +32,14 @@ from wtxtgit.remotes.payload.cut_packs import (
     drop,
     write_objects,
 )
-from wtxtgit.remotes.payload.place import FORGOTTEN, OutgoingPack, in_part, whole
+from wtxtgit.remotes.payload.place import (
+    FORGOTTEN,
+    UNNEEDED,
+    OutgoingPack,
+    in_part,
+    whole,
+    with_mark,
+)
 from wtxtgit.remotes.payload.store_url import GIT, spelled
 from wtxtgit.remotes.target import Span
 from wtxtgit.store.pack import MAX_END
@@ -189,8 +196,20 @@ class GitPacks:
         # A blob has no date, and neither has a ref.
         return {name: None for name in names if name in present}
 
+    def marked(self) -> Collection[str]:
+        return with_mark(self._refs)
+
+    def mark(self, names: Sequence[str]) -> None:
+        self._push({f"{name}.{UNNEEDED}": b"" for name in names})
+
     def remove(self, names: Sequence[str]) -> str | None:
-        files = {f"{name}.{kind}" for name in names for kind in ("index", "pack")}
+        self._remove({f"{name}.{kind}" for name in names for kind in ("index", "pack")})
+        return None
+
+    def forget(self, names: Sequence[str]) -> None:
+        self._remove({f"{name}.{UNNEEDED}" for name in names})
+
+    def _remove(self, files: Set[str]) -> None:
         for attempt in range(2):
             # Git removes none of the refs if one of them does not exist.
             self.packs()
@@ -201,7 +220,6 @@ class GitPacks:
                 break
             if attempt:
                 raise failure(self.label, failures[0])
-        return None
 
     def _pushed(self, *refspecs: str | bytes, env: run.Environment | None = None) -> str | None:
         """Push refs of packs; returns git's message if that fails, else None."""

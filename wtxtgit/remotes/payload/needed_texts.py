@@ -34,6 +34,7 @@ _BUSY_FILES = (
 )  # fmt: skip
 """Files in its git folder that do so, some in several lines and among other words."""
 _MOST = 16 * 1024 * 1024
+_EVERYTHING = ("--all", "--reflog", "--indexed-objects")
 
 
 class FoundTexts(NamedTuple):
@@ -45,8 +46,7 @@ class FoundTexts(NamedTuple):
 
 def reached(repo: Repository, tips: Iterable[str] = ()) -> FoundTexts:
     """Return the texts that anything in the repository, or some objects given, leads to."""
-    every = ("--all", "--reflog", "--indexed-objects")
-    return _listed(repo, [*_busy_with(repo), *tips], *every)
+    return _listed(repo, [*_busy_with(repo), *tips], *_EVERYTHING)
 
 
 def of_now(repo: Repository) -> FoundTexts:
@@ -67,13 +67,13 @@ def since(repo: Repository, time: float) -> FoundTexts:
     return _listed(repo, commits, "--no-walk=unsorted") if commits else FoundTexts([], True)
 
 
-def unpushed(repo: Repository) -> FoundTexts:
-    """Return the texts of commits that no remote is known to have.
+def only_here(repo: Repository, remote_tips: Iterable[str]) -> FoundTexts:
+    """Return the texts that something here leads to, and none of the commits that remotes have.
 
     A remote may have their payload, but nothing there leads to it.
     """
-    arguments = ("--branches", "--tags", "--not", "--remotes")
-    return _listed(repo, _heads(repo), *arguments)
+    without = (f"^{oid}" for oid in there(repo, [*remote_tips]))
+    return _listed(repo, [*_busy_with(repo), *_heads(repo), *without], *_EVERYTHING)
 
 
 def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundTexts:

@@ -37,12 +37,15 @@ MAX_PACKS = 1 << 20
 """Most packs that are read from a list."""
 FORGOTTEN = 14 * 24 * 60 * 60
 """Seconds after which what a killed transfer left, and nobody took up, is removed."""
+_BOTH = {"pack", "index"}
 _SPAN = 4 * 1024 * 1024
 """Most bytes that are requested at once of a pack, and held in memory."""
 _GROUP = 32
 _AT_ONCE = 8
 """Requests that run at once: they wait for the network, not for a core."""
-_FILE = re.compile(r"([0-9a-f]{64})\.(pack|index)")
+UNNEEDED = "unneeded"
+"""The ending of the mark of a pack that a prune found unneeded."""
+_FILE = re.compile(rf"([0-9a-f]{{64}})\.(pack|index|{UNNEEDED})")
 
 
 class OutgoingPack(NamedTuple):
@@ -100,7 +103,7 @@ class PackPlace(Protocol):
         """
 
     def put(self, packs: Sequence[OutgoingPack], progress: Progress | None = None) -> None:
-        """Store packs; each becomes visible when it is complete.
+        """Store packs, whose names have no mark; each becomes visible when it is complete.
 
         `progress` gets counts of bytes as they are sent, where the place can tell.
         """
@@ -118,27 +121,43 @@ class PackPlace(Protocol):
         """List packs of which only a part is there, of a sender that is at work or was killed."""
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        """Return when packs, or parts, were stored, in seconds since 1970; None if unknown.
+        """Return when packs, or parts, were stored or marked, in seconds since 1970; None if
+        unknown.
 
         Packs that are gone are left out.
         """
 
+    def marked(self) -> Collection[str]:
+        """List the names that `mark` has marked, as `packs` last saw them."""
+
+    def mark(self, names: Sequence[str]) -> None:
+        """Mark packs: nobody relies on them from now on."""
+
     def remove(self, names: Sequence[str]) -> str | None:
-        """Remove packs, and parts; one that is half removed is no longer found.
+        """Remove packs, and parts, but not their marks; one that is half removed is no longer
+        found.
 
         Returns a note about their space, if there is something to know. Raises RemoteRefused if
         nothing can be removed.
         """
 
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove the marks of packs that are gone."""
+
 
 def whole(files: Iterable[str]) -> Sequence[str]:
     """Return the packs of which both files are listed."""
-    return sorted(name for name, kinds in _kinds(files).items() if len(kinds) == 2)
+    return sorted(name for name, kinds in _kinds(files).items() if len(kinds & _BOTH) == 2)
 
 
 def in_part(files: Iterable[str]) -> Sequence[str]:
     """Return the packs of which only one of both files is listed."""
-    return sorted(name for name, kinds in _kinds(files).items() if len(kinds) == 1)
+    return sorted(name for name, kinds in _kinds(files).items() if len(kinds & _BOTH) == 1)
+
+
+def with_mark(files: Iterable[str]) -> Sequence[str]:
+    """Return the packs whose marks are listed."""
+    return sorted(name for name, kinds in _kinds(files).items() if UNNEEDED in kinds)
 
 
 def _kinds(files: Iterable[str]) -> dict[str, set[str]]:
@@ -188,7 +207,8 @@ class TargetPacks:
         return in_part(self._sizes)
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        present = ((name, [file for file in _files(name) if file in self._sizes]) for name in names)
+        files_of = ((name, (*_files(name), f"{name}.{UNNEEDED}")) for name in names)
+        present = ((name, [f for f in files if f in self._sizes]) for name, files in files_of)
         return {name: self._time(files) for name, files in present if files}
 
     def _time(self, files: Sequence[str]) -> float | None:
@@ -253,12 +273,24 @@ class TargetPacks:
             listed = outgoing(LIST, memoryview(names.encode("ascii")))
             is_same = not self._target.put([listed], replace=True)
 
+    def marked(self) -> Collection[str]:
+        return with_mark(self._sizes)
+
+    def mark(self, names: Sequence[str]) -> None:
+        marks = [outgoing(f"{name}.{UNNEEDED}", memoryview(b"")) for name in names]
+        self._target.put(marks, replace=True)
+
     def remove(self, names: Sequence[str]) -> None:
+        self._remove(file for name in names for file in _files(name))
+
+    def forget(self, names: Sequence[str]) -> None:
+        self._remove(f"{name}.{UNNEEDED}" for name in names)
+
+    def _remove(self, files: Iterable[str]) -> None:
         if not isinstance(self._target, PrunableTarget):
             raise RemoteRefused(f"{self.label}: files can't be deleted there")
-        for name in names:
-            for file in _files(name):
-                self._target.remove(file)
+        for file in files:
+            self._target.remove(file)
 
 
 def _until_gone(parts: Iterator[Buffer]) -> Iterator[Buffer]:

@@ -1,8 +1,9 @@
 """Dropping local payload that a remote has and that is not needed now: `wtxtgit store prune`.
 
 Whatever nobody else has stays: chunks are only dropped if the remote is shown to have them, and
-everything that they are decoded from there. A remote that only the tree names is not asked: whoever
-proposes a change could name one that claims to have everything.
+everything that they are decoded from there, and if refs that git remotes have now lead to them. A
+remote that only the tree names is not asked: whoever proposes a change could name one that claims
+to have everything.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import remotes as git_remotes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.payload import needed_texts, store_url
 from wtxtgit.remotes.payload.detached_texts import chunks_of
 from wtxtgit.remotes.payload.git_packs import forget_fetched
 from wtxtgit.remotes.payload.incoming import forget_begun
-from wtxtgit.remotes.payload.remote import place_of
+from wtxtgit.remotes.payload.remote import place_of, refs_of
 from wtxtgit.remotes.payload.remote_packs import RemotePacks, UsableChunks
+from wtxtgit.remotes.payload.store_url import StoreUrl
 from wtxtgit.report.store import StorePruned
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import MAX_DEPTH
@@ -94,15 +97,16 @@ def prune_payload(
 
     def judge(chunks: Mapping[bytes, float]) -> Set[bytes]:
         nonlocal remote, unsent, young
-        recent = (
-            needed_texts.of_now(repo),
-            needed_texts.since(repo, what.recent),
-            needed_texts.unpushed(repo),
-        )
+        recent = (needed_texts.of_now(repo), needed_texts.since(repo, what.recent))
         kept = chunks.keys() & chunks_of(text for listed in recent for text in listed.texts)
         rest = chunks.keys() - kept
         if not rest:
             return kept
+        if url is not None:
+            # Before the packs: these refs are what keeps them there.
+            tips = _remote_tips(repo, url)
+            kept |= rest & chunks_of(needed_texts.only_here(repo, tips).texts)
+            rest -= kept
         reached = needed_texts.reached(repo)
         needed = chunks_of(reached.texts)
         there: Set[bytes] = set()
@@ -126,6 +130,20 @@ def prune_payload(
     return replace(done, remote=remote, unsent=unsent, young=young)
 
 
+def _remote_tips(repo: Repository, url: StoreUrl) -> set[str]:
+    """Return what the refs lead to that keep payload at a place: they are asked for now.
+
+    At a git remote or its git-lfs server these are its own, elsewhere those of all remotes. Raises
+    EnvironmentFailure if a remote does not answer.
+    """
+    every = [git_remotes.asked(name) for name in git_remotes.names(repo)]
+    try:
+        listed = [refs_of(repo, one) for one in ([url.git] if url.git is not None else every)]
+    except EnvironmentFailure as error:
+        raise type(error)(f"nothing is dropped: {error.message}") from None
+    return {oid for refs in listed for oid in refs.values()}
+
+
 def proved(
     remote: RemotePacks,
     chunks: Iterable[bytes],
@@ -141,7 +159,7 @@ def proved(
     """
     wanted = list(chunks)
     remote.reread()
-    remote.find_lost()
+    remote.keep_reliable()
     damaged: set[str] = set()
     checked: set[str] = set()
     while True:

@@ -10,11 +10,11 @@ little else comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, RemoteRefused
+from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable
 from wtxtgit.io.files import failures
 from wtxtgit.io.progress import Portion, Progress
 from wtxtgit.io.temporary import new_folder
@@ -22,6 +22,7 @@ from wtxtgit.io.view import pieces
 from wtxtgit.remotes.payload.detached_texts import DetachedText
 from wtxtgit.remotes.payload.place import OutgoingPack, PackPlace
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload.removal import unreliable
 from wtxtgit.report.store import LackingPayload, PayloadPushed, RefusedPack
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import MAX_DEPTH, ChunkEntry, ChunkPack
@@ -38,6 +39,8 @@ _LEAST = 32 * 1024
 """Fewer bytes are not worth a pack of their own."""
 _SMALL, _MOST_SMALL = 128 * 1024, 256
 """Where only whole packs can be had, a text with a larger payload gets up to so many packs."""
+_LOOKS = 4
+"""How often a push looks whether all is there, and sends what is not."""
 _TOGETHER = 128 * 1024 * 1024
 """Packs are sent once they have this many bytes: a request takes long compared with a small one."""
 
@@ -53,44 +56,123 @@ def push_payload(
 ) -> PayloadPushed:
     """Send all chunks of texts to a remote; `progress` gets counts of the bytes that are sent.
 
-    With `check` all packs at the remote are read: chunks that are only in damaged ones are sent
-    again, and these packs are removed once nothing is missing; `progress` gets counts of these
-    bytes too. Chunks that neither side has are reported, and do not stop the others. Raises as the
-    place does, and EnvironmentFailure if packs can't be read or made.
+    What it relies on and is gone by then is sent again. With `check` all packs at the remote are
+    read: chunks that are only in damaged ones are sent again, and these packs are marked;
+    `progress` gets counts of the bytes that are read, too.
+    Chunks that neither side has are reported, and do not stop the others. Raises as the place does,
+    and EnvironmentFailure if packs can't be read or made.
     """
-    lacking: list[LackingPayload] = []
-    sender: _Sender | None = None
-    with ExitStack() as until:
-        for text in texts:
-            if sender is None:
-                # Most pushes have no such text; then no remote is asked.
-                with failures(store.folder, missing=EnvironmentFailure):
-                    store.own.make()
-                folder = until.enter_context(new_folder(store.folder))
-                remote = RemotePacks(place, store.folder)
-                # Lost packs are no reason to leave anything out.
-                remote.find_lost()
-                folders = (store.own, *store.borrowed)
-                damaged = remote.find_damaged(folders, progress) if check else {}
-                sender = _Sender(store, remote, folder, texts, progress, damaged, dry_run=dry_run)
-                until.callback(sender.close)
-            if missing := sender.send(text):
-                lacking.append(LackingPayload(text.path, missing))
-        if sender is not None:
-            sender.end()
-            if not lacking:
-                sender.remove_damaged()
-            sender.settle()
-    if sender is None:
+    if not texts:
+        # Most pushes have none; then no remote is asked.
         return PayloadPushed(place.label)
+    with failures(store.folder, missing=EnvironmentFailure):
+        store.own.make()
+    with new_folder(store.folder) as folder:
+        push = _Push(store, place, folder, progress, dry_run=dry_run)
+        if check:
+            push.find_damaged()
+        lacking = push.send(texts)
+        push.mark_damaged()
+        push.settle()
     return PayloadPushed(
         place.label,
-        sender.chunks,
-        sender.nbytes,
-        tuple(sender.packs),
-        tuple(lacking),
-        tuple(RefusedPack(name, why) for name, why in sorted(sender.damaged.items())),
+        push.chunks,
+        push.nbytes,
+        tuple(push.packs),
+        lacking,
+        tuple(RefusedPack(name, why) for name, why in sorted(push.damaged.items())),
     )
+
+
+class _Push:
+    """Sends texts until all that they need is at a place, in packs that a push may rely on."""
+
+    def __init__(
+        self,
+        store: Store,
+        place: PackPlace,
+        folder: Path,
+        progress: Progress | None,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._folder = folder
+        self._progress = progress
+        self._dry_run = dry_run
+        self._remote = self._look()
+        self.damaged: dict[str, str] = {}
+        self.packs: list[str] = []
+        self.chunks = 0
+        self.nbytes = 0
+
+    def _look(self) -> RemotePacks:
+        remote = RemotePacks(self._place, self._store.folder)
+        # Those that are lost or marked are no reason to leave anything out.
+        remote.keep_reliable()
+        return remote
+
+    def find_damaged(self) -> None:
+        folders = (self._store.own, *self._store.borrowed)
+        self.damaged = self._remote.find_damaged(folders, self._progress)
+
+    def send(self, texts: Sequence[DetachedText]) -> tuple[LackingPayload, ...]:
+        """Send what is missing, and look again; returns what is missing on both sides."""
+        for _ in range(_LOOKS):
+            lacking = self._send_once(texts)
+            if self._dry_run or not self._is_undone:
+                return lacking
+            self._remote = self._look()
+            self._remote.ignore(self.damaged.keys())
+        raise RemoteUnavailable(f"{self._place.label}: packs vanish while data is sent")
+
+    def _send_once(self, texts: Sequence[DetachedText]) -> tuple[LackingPayload, ...]:
+        sender = _Sender(
+            self._store,
+            self._remote,
+            self._folder,
+            texts,
+            self._progress,
+            self._remote.marked | self.damaged.keys(),
+            dry_run=self._dry_run,
+        )
+        try:
+            counts = [(text.path, sender.send(text)) for text in texts]
+            sender.end()
+        finally:
+            sender.close()
+        self.packs += sender.packs
+        self.chunks += sender.chunks
+        self.nbytes += sender.nbytes
+        self._relied = {*sender.relied, *sender.packs}
+        return tuple(LackingPayload(*count) for count in counts if count[1])
+
+    @property
+    def _is_undone(self) -> bool:
+        """Whether the place lacks by now what was sent, or relied on."""
+        if not self._relied:
+            return False
+        there = {*self._place.packs()}
+        return bool(unreliable(self._relied, there, {*self._place.marked()}))
+
+    def mark_damaged(self) -> None:
+        """Mark damaged packs, so that nobody relies on them.
+
+        What is intact in them may be needed, and be nowhere else: a prune removes them later.
+        """
+        # Whoever may not write there leaves them: readers ignore what is damaged.
+        with suppress(RemoteRefused):
+            if self.damaged and not self._dry_run:
+                self._place.mark(sorted(self.damaged))
+
+    def settle(self) -> None:
+        """Make what is there visible, even if an earlier push had no time for that."""
+        if self._dry_run:
+            return
+        # Whoever has nothing to send may not be allowed to write.
+        with suppress(*(() if self.packs else (RemoteRefused,))):
+            self._place.settle()
 
 
 class _PackChoice:
@@ -111,6 +193,8 @@ class _PackChoice:
         self._is_whole = is_whole
         self._add = add
         self._depths: dict[bytes, int] = {}
+        # The remote's packs of which chunks were found.
+        self.relied: set[str] = set()
         # How deep chunks were looked for in vain: each may be asked for by a tree of others.
         self._lacking: dict[bytes, int] = {}
 
@@ -126,9 +210,10 @@ class _PackChoice:
             return True
         if self._lacking.get(name, -1) >= most_depth:
             return False
-        for _, entry in self._remote.copies(name, most_depth):
+        for there, entry in self._remote.copies(name, most_depth):
             # A pack with a base may be lost or damaged there.
             if all(self.take(base, entry.depth - 1) for base in entry.bases):
+                self.relied.add(there)
                 if entry.bases and not self._is_chosen(name, entry.depth):
                     self._depths[name] = entry.depth
                 return True
@@ -155,7 +240,7 @@ class _PackChoice:
 
 
 class _Sender:
-    """Sends chunks, in packs that are made in a folder."""
+    """Sends chunks, in packs that are made in a folder, and that have none of the `taken` names."""
 
     def __init__(
         self,
@@ -164,7 +249,7 @@ class _Sender:
         folder: Path,
         texts: Iterable[DetachedText],
         progress: Progress | None,
-        damaged: Mapping[str, str],
+        taken: Set[str],
         *,
         dry_run: bool,
     ) -> None:
@@ -186,10 +271,15 @@ class _Sender:
         self._in_pack: set[bytes] = set()
         self._sent = ("", 0)
         self._gives_parts: bool | None = True if dry_run else remote.place.gives_parts()
-        self.damaged = damaged
+        self._taken = taken
         self.packs: list[str] = []
         self.chunks = 0
         self.nbytes = 0
+
+    @property
+    def relied(self) -> Set[str]:
+        """The packs that were there already, of which chunks are needed."""
+        return self._choice.relied
 
     def close(self) -> None:
         if self._new is not None:
@@ -217,8 +307,6 @@ class _Sender:
         ready, self._ready = self._ready, []
         if not ready:
             return
-        # A damaged pack with the same name is replaced.
-        self._remove({pack.name for pack in ready} & self.damaged.keys())
         sent = Portion(self._told, sum(pack.size for pack in ready))
         self._remote.place.put(ready, sent)
         sent.finish()
@@ -238,11 +326,26 @@ class _Sender:
             if self._dry_run:
                 return
             made = ChunkPack(self._making.path(new.finish()))
+            if made.path.stem in self._taken:
+                made = self._renamed(made)
             self._ready.append(OutgoingPack.of(made))
         finally:
             new.close()
         if sum(pack.size for pack in self._ready) >= _TOGETHER:
             self.end()
+
+    def _renamed(self, pack: ChunkPack) -> ChunkPack:
+        """Return a pack with the same chunks: whoever removes the other one does not meet it."""
+        new = NewPack(self._making)
+        try:
+            new.rename()
+            for entry in map(pack.index.entry, pack.index.in_order()):
+                new.add_as_it_is(entry, pieces(pack.encoded(entry)))
+            made = ChunkPack(self._making.path(new.finish()))
+        finally:
+            new.close()
+        pack.path.unlink()
+        return made
 
     def _foreseen(self, texts: Iterable[DetachedText]) -> int:
         """Return the bytes of what will be sent of texts, without their packs' indexes."""
@@ -257,25 +360,6 @@ class _Sender:
             for name in dict.fromkeys(text.chunks):
                 choice.take(name)
         return total
-
-    def remove_damaged(self) -> None:
-        """Remove the damaged packs, whose chunks are all in others now."""
-        if not self._dry_run:
-            self._remove(self.damaged.keys() - set(self.packs))
-
-    def _remove(self, names: Iterable[str]) -> None:
-        # If nothing can be removed they do no harm: whoever finds a damaged pack ignores it.
-        if there := sorted(names):
-            with suppress(RemoteRefused):
-                self._remote.place.remove(there)
-
-    def settle(self) -> None:
-        """Make what is there visible, even if an earlier push had no time for that."""
-        if self._dry_run:
-            return
-        # Whoever has nothing to send may not be allowed to write.
-        with suppress(*(() if self.packs else (RemoteRefused,))):
-            self._remote.place.settle()
 
     def _is_whole(self, folder: PackFolder, pack: ChunkPack, entry: ChunkEntry) -> bool:
         return ChunkReading((folder,), self._held).why_damaged(pack, entry) is None

@@ -17,6 +17,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.remotes.http import ranges, received
 from wtxtgit.remotes.oci import (
+    CONFIG,
     Layer,
     OciRepository,
     artifact,
@@ -24,7 +25,13 @@ from wtxtgit.remotes.oci import (
     opened,
     parse_reference,
 )
-from wtxtgit.remotes.payload.place import OutgoingPack, divisible_anywhere, several_at_once
+from wtxtgit.remotes.payload.place import (
+    UNNEEDED,
+    OutgoingPack,
+    divisible_anywhere,
+    several_at_once,
+    with_mark,
+)
 from wtxtgit.remotes.target import Outgoing, Span, outgoing
 from wtxtgit.store.pack import MAX_END
 
@@ -32,6 +39,8 @@ PAYLOAD = "application/vnd.wtxtgit.payload.v1+json"
 """The media type of an artifact's config, by which ours are recognized."""
 PACK = "application/vnd.wtxtgit.pack.v1"
 INDEX = "application/vnd.wtxtgit.pack-index.v1"
+MARK = "application/vnd.wtxtgit.unneeded.v1+json"
+"""The media type of a mark's config, and of its only layer."""
 _TAG = re.compile("[0-9a-f]{64}")
 
 
@@ -46,10 +55,13 @@ class RegistryPacks:
         if self._where.tag is not None:
             raise UsageError(f'"{shown(reference)}" has a tag, but each pack gets its own tag')
         self.label = f"oci://{reference}"
+        self._marked: Sequence[str] = ()
 
     def packs(self) -> Sequence[str]:
         with opened(self.label, self._where) as repository:
-            return sorted(tag for tag in repository.tags() if _TAG.fullmatch(tag))
+            tags = repository.tags()
+        self._marked = with_mark(tags)
+        return sorted(tag for tag in tags if _TAG.fullmatch(tag))
 
     def ends(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         return several_at_once(names, self._ends)
@@ -136,6 +148,27 @@ class RegistryPacks:
                 with contextlib.suppress(InputError):
                     _layers(repository, name)
                     yield name, None
+
+    def marked(self) -> Collection[str]:
+        return self._marked
+
+    def mark(self, names: Sequence[str]) -> None:
+        with opened(self.label, self._where) as repository:
+            repository.upload_config()
+            for name in names:
+                # What every registry takes has a layer: the config again. Its title gives each
+                # mark a digest of its own, by which it is removed.
+                title = f"{name}.{UNNEEDED}"
+                layers = [(MARK, outgoing(title, memoryview(CONFIG)))]
+                repository.tag(title, artifact(MARK, layers, {}))
+
+    def forget(self, names: Sequence[str]) -> None:
+        with opened(self.label, self._where) as repository:
+            for name in names:
+                tag = f"{name}.{UNNEEDED}"
+                with contextlib.suppress(InputError):
+                    layers_of(repository.manifest(tag) or {}, MARK)
+                    repository.remove(tag)
 
     def remove(self, names: Sequence[str]) -> None:
         """See `PackPlace`. The space is free after the registry's garbage collection."""

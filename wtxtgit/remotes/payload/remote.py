@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.remotes import GitRemote
@@ -11,6 +11,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.payload import detached_texts, needed_texts, store_url
 from wtxtgit.remotes.payload.place import PackPlace, TargetPacks
 from wtxtgit.remotes.payload.push import push_payload
+from wtxtgit.remotes.payload.removal import commits_count
 from wtxtgit.remotes.payload.store_url import GIT, LFS, LFS_AT, OCI, WEB, StoreUrl
 from wtxtgit.report.store import PayloadPushed, pushed_together
 from wtxtgit.store.place import store_of
@@ -64,7 +65,7 @@ def push_commits(
     repo: Repository,
     choose: Callable[[], Sequence[StoreUrl]],
     tips: Sequence[str],
-    known: Iterable[str] = (),
+    known: Sequence[str] = (),
     progress: Progress | None = None,
     *,
     dry_run: bool = False,
@@ -72,18 +73,27 @@ def push_commits(
 ) -> PayloadPushed:
     """Send the payload of commits that `tips` reach and `known` do not, to each place.
 
-    The places are only chosen if there are detached texts. `check` as for `push_payload`. Raises
-    UsageError if the user has not chosen the remote.
+    Where a pack is marked, nothing is known of what is there (`docs/spec/store.md`, "Removal", rule
+    6). The places are only chosen if there may be detached texts. `check` as for `push_payload`.
+    Raises UsageError if the user has not chosen the remote.
     """
+    store, is_all = store_of(repo), not known
     texts = list(detached_texts.of_commits(repo, tips, known))
-    if not texts:
+    if not texts and (is_all or not store.folder.exists()):
         return PayloadPushed()
     done = []
     for url in choose():
-        url.check_chosen()
+        if texts:
+            url.check_chosen()
+        elif not url.may_push:
+            continue
         place = place_of(repo, url)
-        store = store_of(repo)
-        done.append(push_payload(store, place, texts, progress, dry_run=dry_run, check=check))
+        to_send = texts
+        if not is_all:
+            place.packs()
+            if not commits_count({*place.marked()}):
+                to_send = list(detached_texts.of_commits(repo, tips))
+        done.append(push_payload(store, place, to_send, progress, dry_run=dry_run, check=check))
     return pushed_together(done)
 
 

@@ -18,12 +18,15 @@ from wtxtgit.io.files import failures, opened_regular, read_view
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.temporary import new_file, new_folder, opened_folder
 from wtxtgit.io.view import Buffer, mapped, write_all
-from wtxtgit.remotes.payload.place import PackPlace
+from wtxtgit.remotes.payload.place import UNNEEDED, PackPlace
+from wtxtgit.remotes.payload.removal import reliable
 from wtxtgit.store.folder import PackFolder, table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
 from wtxtgit.store.reading import flaws
 
 _FOLDER = "remotes"
+GONE = "gone"
+"""The state of a pack of which the mark is left."""
 _NOT_GIVEN = "could not be fetched"
 _MODE = 0o644
 OTHER_END = "has an index other than the remote's"
@@ -63,7 +66,8 @@ class PackCheck:
 class RemotePacks:
     """The packs of a place: `sizes` in bytes, and `damaged`, what is wrong with unusable ones.
 
-    `unproved` are chunks of packs that `damage` read, which it could not decode.
+    `marked` are the names that a prune has marked, whether there are packs or not. `unproved` are
+    chunks of packs that `damage` read, which it could not decode.
 
     Raises as the place does.
     """
@@ -83,6 +87,7 @@ class RemotePacks:
         # The SHA-256 of cached ends that were not compared with the place's.
         self._believed: dict[str, bytes] = {}
         names = place.packs()
+        self.marked: Set[str] = {*place.marked()}
         self._forget_gone(names)
         self._table = table_of(self._read(names), store)
 
@@ -130,21 +135,25 @@ class RemotePacks:
             self._table = together(tables, self._store)
         return {*wrong}
 
-    def find_lost(self) -> None:
-        """Ask the place about all packs, and ignore those that it has lost."""
+    def keep_reliable(self) -> None:
+        """Ask the place about all packs, and ignore those that it has lost, and marked ones."""
         lost = self.place.lost(self.sizes)
         # It may be the cached size that is wrong.
         if lost and self.reread(lost):
             lost = self.place.lost(self.sizes)
-        if lost:
-            self._table = self._table.without(lost)
+        self.ignore(self.sizes.keys() - reliable(self.sizes.keys() - {*lost}, self.marked))
+
+    def ignore(self, packs: Set[str]) -> None:
+        """Let chunks no longer be found in these packs."""
+        if packs:
+            self._table = self._table.without(packs)
 
     def find_damaged(
         self, folders: Sequence[PackFolder], progress: Progress | None = None
     ) -> dict[str, str]:
-        """Read all packs of the place, and ignore damaged ones: see `damage`."""
-        damaged = self.damage(self.sizes, folders, progress)
-        self._table = self._table.without(damaged)
+        """Read all packs of the place without a mark, and ignore damaged ones: see `damage`."""
+        damaged = self.damage(self.sizes.keys() - self.marked, folders, progress)
+        self.ignore(damaged.keys())
         for name in damaged:
             self.forget(name)
         return {**self.damaged, **damaged}
@@ -216,11 +225,11 @@ class RemotePacks:
 
     def copies(self, chunk: bytes, most_depth: int = MAX_DEPTH) -> list[tuple[str, ChunkEntry]]:
         """Return the packs that claim to have a chunk, decoded through at most `most_depth`
-        others.
+        others; marked ones last.
         """
         found = [(pack, self.index(pack).entry(row)) for pack, row in self._table.find(chunk)]
         usable = [(pack, entry) for pack, entry in found if entry.depth <= most_depth]
-        return sorted(usable, key=lambda copy: copy[1].depth)
+        return sorted(usable, key=lambda copy: (copy[0] in self.marked, copy[1].depth))
 
     def index(self, pack: str) -> ChunkIndex:
         """Return the index of a pack; raises as `end` does."""
@@ -267,24 +276,27 @@ class RemotePacks:
         with contextlib.suppress(OSError):
             (self._folder / f"{pack}.index").unlink()
 
-    def first_seen(self, pack: str) -> float | None:
+    def first_seen(self, pack: str, state: str = "index") -> float | None:
         """Return when this repository first saw a pack, or part of one, in seconds since 1970.
 
-        Returns None if that could not be recorded.
+        The time is when it saw the pack in its `state`, there, UNNEEDED or GONE. Returns None if
+        that had not been recorded before.
         """
         with contextlib.suppress(OSError):
-            return (self._folder / f"{pack}.index").stat().st_mtime
-        if pack not in self.sizes:
-            # An incomplete pack has no end: an empty file records that it was seen.
-            self._keep(pack, b"")
+            return (self._folder / f"{pack}.{state}").stat().st_mtime
+        if pack not in self.sizes or state != "index":
+            # There is no end to keep: an empty file records that it was seen.
+            with contextlib.suppress(OSError, EnvironmentFailure):
+                self._write(f"{pack}.{state}", b"")
         return None
 
     def _forget_gone(self, names: Iterable[str]) -> None:
         """Drop what is cached of packs that are gone: if they come back they count as new."""
         there = {*names, *self.place.parts()}
+        states = {"index": there, UNNEEDED: self.marked, GONE: self.marked - there}
         with contextlib.suppress(OSError):
-            for path in self._folder.glob("*.index"):
-                if path.stem not in there:
+            for path in self._folder.iterdir():
+                if path.stem not in states.get(path.suffix[1:], {path.stem}):
                     path.unlink()
 
     def _given(self, name: str, end: bytes) -> Iterator[_Read]:
@@ -317,12 +329,16 @@ class RemotePacks:
 
     def _keep(self, name: str, end: bytes) -> None:
         self._ends[name] = end
-        with contextlib.suppress(OSError, EnvironmentFailure), failures(self._folder):
+        with contextlib.suppress(OSError, EnvironmentFailure):
+            self._write(f"{name}.index", end)
+            del self._ends[name]
+
+    def _write(self, file: str, content: bytes) -> None:
+        with failures(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             with opened_folder(self._folder) as folder, new_file(folder, self._folder, _MODE) as f:
-                write_all(f.descriptor, (end,))
-                f.put(f"{name}.index")
-            del self._ends[name]
+                write_all(f.descriptor, (content,))
+                f.put(file)
 
 
 class UsableChunks:

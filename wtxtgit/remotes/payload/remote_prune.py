@@ -1,13 +1,13 @@
 """Dropping packs of a remote that no ref needs: `wtxtgit store prune --remote`.
 
 All present refs of the repository's git remotes count, and its own; missing objects of their
-commits are fetched first. A pack stays if any chunk in it is needed, directly or for decoding
-another, or if it is young: the refs of the push that brought it may still be on their way.
+commits are fetched first. A pack is marked first, and removed by a later prune: the refs of a push
+that relied on it may still be on their way (`docs/spec/store.md`, "Removal").
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
@@ -17,23 +17,28 @@ from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.repository import Repository
 from wtxtgit.remotes.payload import needed_texts, store_url
 from wtxtgit.remotes.payload.detached_texts import chunks_of
-from wtxtgit.remotes.payload.place import PackPlace
+from wtxtgit.remotes.payload.place import UNNEEDED
 from wtxtgit.remotes.payload.remote import place_of
-from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload.remote_packs import GONE, RemotePacks, UsableChunks
+from wtxtgit.remotes.payload.removal import Seen, removal
 from wtxtgit.remotes.payload.store_url import GIT, StoreUrl, spelled
 from wtxtgit.report.store import PlacedPack, RemotePruned
+from wtxtgit.store.pack import MAX_DEPTH
 from wtxtgit.store.place import store_of
 
 _OWN = "refs/wtxt/"
 """The prefix of the refs of packs, which lead to no commit."""
 
 
-def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> RemotePruned:
-    """Find the packs that nobody needs and that were stored before `expire`, in seconds since 1970.
+def prune_remote(
+    repo: Repository, now: float, expire: float, *, force: bool = False
+) -> RemotePruned:
+    """Find the packs that nobody needs and that were stored, or marked, before `expire`.
 
-    With `force` they are removed. Raises UsageError if there is no git remote to tell what is
-    needed, or only the tree names the place; EnvironmentFailure if the local history is incomplete,
-    or refs changed meanwhile; and as the place does.
+    Times are in seconds since 1970. With `force` they are marked, and removed if that was before
+    `expire`, which for the marks of this run is `now`. Raises UsageError if there is no git remote
+    to tell what is needed, or only the tree names the place; EnvironmentFailure if the local
+    history is incomplete, or refs changed meanwhile; and as the place does.
     """
     url = store_url.chosen(repo)
     url.check_chosen()
@@ -42,36 +47,73 @@ def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> Rem
     # What is listed is removed, and not what git would push to.
     at = url if url.git is None else replace(url, git=git_remotes.alone(repo, url.git))
     place = place_of(repo, at)
-    # Before the refs: packs that are pushed meanwhile are not listed here.
+    # Before the refs, as the rules say.
     packs = RemotePacks(place, store_of(repo).folder)
     # What is cached of them must not be the reason why one counts as unneeded.
     packs.reread()
+    seen = _seen(packs)
     refs = [_refs(remote) for remote in remotes]
     for remote, known in zip(remotes, refs, strict=True):
         _fetch(repo, remote, known)
     needed = _needed(repo, {oid for known in refs for oid in known.values()})
-    parts = list(place.parts())
-    unneeded = sorted(packs.packs - _kept(packs, needed)) + parts
-    times = _times(place, packs, unneeded)
-    gone = [name for name in unneeded if (time := times.get(name)) is not None and time < expire]
+    usable = UsableChunks(packs, seen.marked)
+    todo = removal(
+        seen,
+        needed,
+        packs.index,
+        lambda chunk: usable.has(chunk, MAX_DEPTH),
+        lambda names: _old(packs, seen, names, expire),
+    )
+    gone = {*todo.remove, *(todo.mark if now <= expire else ())}
     note = None
-    if force and gone:
+    if force and (gone or todo.mark):
+        if todo.mark:
+            place.mark(sorted(todo.mark))
         if [_refs(remote) for remote in remotes] != refs:
             raise EnvironmentFailure("refs have changed in the meantime", hint="run it again")
-        note = place.remove(gone)
+        if gone:
+            note = place.remove(sorted(gone))
         place.settle()
         for name in gone:
             packs.forget(name)
+            packs.first_seen(name, GONE)
+        for name in todo.mark:
+            packs.first_seen(name, UNNEEDED)
+    if force and todo.forget:
+        place.forget(sorted(todo.forget))
+
+    def placed(names: Set[str]) -> tuple[PlacedPack, ...]:
+        return tuple(PlacedPack(name, packs.sizes.get(name)) for name in sorted(names))
+
     return RemotePruned(
         place.label,
         tuple(remote.label for remote in remotes),
         sum(map(len, refs)),
-        len(packs.packs) + len(parts),
-        tuple(PlacedPack(name, packs.sizes.get(name)) for name in gone),
-        len(unneeded) - len(gone),
+        len(seen.packs | seen.parts),
+        placed(gone),
+        placed(todo.mark - gone),
+        len(todo.young),
         force,
         note,
     )
+
+
+def _seen(packs: RemotePacks) -> Seen:
+    whole, marked, damaged = {*packs.packs}, packs.marked, packs.damaged.keys()
+    # Of a pack whose end is damaged nobody can read anything.
+    parts = {*packs.place.parts()} | (damaged & marked)
+    return Seen(whole, parts, marked, marked - whole - parts)
+
+
+def _old(packs: RemotePacks, seen: Seen, names: Set[str], expire: float) -> set[str]:
+    """Return the names that have been in their state since before `expire`."""
+    # A place may know when it was marked, or stored, but not when it went.
+    times = dict(packs.place.times(sorted(names - seen.gone)))
+    for name, time in times.items():
+        if time is None:
+            times[name] = packs.first_seen(name, UNNEEDED if name in seen.marked else "index")
+    times |= {name: packs.first_seen(name, GONE) for name in names & seen.gone}
+    return {name for name, time in times.items() if time is not None and time < expire}
 
 
 def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
@@ -107,27 +149,3 @@ def _needed(repo: Repository, tips: Collection[str]) -> set[bytes]:
         what = "some files of some commits are missing here"
         raise EnvironmentFailure(what, hint="run it in a complete clone")
     return chunks_of(listed.texts)
-
-
-def _kept(packs: RemotePacks, needed: set[bytes]) -> set[str]:
-    """Return the packs with a chunk that is needed, or that a needed one is decoded from."""
-    needed = set(needed)
-    kept: set[str] = set()
-    size = -1
-    while size != len(needed):
-        size = len(needed)
-        for name in packs.packs:
-            index = packs.index(name)
-            for row in range(index.count):
-                if index.name(row) in needed:
-                    kept.add(name)
-                    needed.update(index.entry(row).bases)
-    return kept
-
-
-def _times(place: PackPlace, packs: RemotePacks, names: Sequence[str]) -> dict[str, float | None]:
-    """Return when packs were stored or, if the place does not tell, first seen here."""
-    return {
-        name: packs.first_seen(name) if time is None else time
-        for name, time in place.times(names).items()
-    }

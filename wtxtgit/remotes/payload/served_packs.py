@@ -133,7 +133,17 @@ class ServedPacks:
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
         return {name: None for name in names if name in self._names}
 
+    def marked(self) -> Collection[str]:
+        """See `PackPlace`: the list of packs does not tell, and nothing can be sent there."""
+        return ()
+
+    def mark(self, names: Sequence[str]) -> None:
+        raise self._read_only()
+
     def remove(self, names: Sequence[str]) -> None:
+        raise self._read_only()
+
+    def forget(self, names: Sequence[str]) -> None:
         raise self._read_only()
 
     def _read_only(self) -> RemoteRefused:
