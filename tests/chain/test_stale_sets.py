@@ -10,6 +10,7 @@ import pytest
 from tests.kit import Repo
 from wtxtgit.chain import stale_sets
 from wtxtgit.checkpoint import members
+from wtxtgit.errors import NotRead
 from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import ByteView
@@ -49,3 +50,22 @@ def test_files_that_are_one_blob_are_read_once(repo: Repo, monkeypatch: pytest.M
     # Two kinds of indexes, and one part.
     assert sorted(read) == sorted({entry.oid for entry in entries.values()})
     assert len(read) == 3
+
+
+def test_a_file_that_can_not_be_read_is_told(repo: Repo) -> None:
+    part = {"path": "a.aero", "sha256": "0" * 64, "shards": []}
+    about = {"format": {"name": "AEROSET", "version": [0, 2]}, "parts": [part]}
+    index_of = {"path": "z.aero", "sha256": sha256(PART).hexdigest()}
+    repo.write("m.aeroset.json", json.dumps({**about, "global_tidx": index_of}).encode())
+    repo.write("z.aero", PART)
+    repo.write(
+        "a.aero",
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'1' * 64}\nsize 1\n".encode(),
+    )
+    repo.git("add", "-A")
+    entries = {one.path: one for one in index.entries(repo.repository)}
+    names = [b"m.aeroset.json"]
+    ((path, message),) = stale_sets.stale_sets(repo.repository, entries, names, set(entries))
+    assert path == names[0]
+    assert isinstance(message, NotRead)
+    assert "a.aero was not compared" in message

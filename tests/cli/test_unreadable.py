@@ -15,6 +15,7 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command, Done
+from tests.kit import Repo
 from tests.kit.refusals import REFUSED, is_possible
 from wtxtgit.errors import WtxtgitError
 
@@ -182,3 +183,29 @@ def test_python(sets: Sets, cause: Cause) -> None:
     assert report.summary.counts["same"] == 5 - len(
         [one for one in report.tensors if one.status == "unread" and one.name != "t2"]
     )
+
+
+@pytest.mark.parametrize("cause", [gone, cut, a_pointer])
+def test_commits(repo: Repo, cause: Cause, tmp_path: Path, ending: str) -> None:
+    """Two commits of a set with a file that can't be read in either."""
+    sets = Sets(Command(repo.path, tmp_path / "home"), ending)
+    index = "m-00001-of-00003.gguf" if ending == ".gguf" else INDEXES[ending]
+    for side in "AB":
+        cause(sets.victims["AB".index(side)])
+        for file in (sets.folder / side).iterdir():
+            repo.write(f"model/{file.name}", file.read_bytes())
+        repo.git("add", "model")
+        repo.commit(side)
+    place = "model" if ending == ".gguf" else f"model/{index}"
+    compared = sets("diff", "--json", f"HEAD~1:{place}", f"HEAD:{place}")
+    assert compared.code
+    if compared.out:
+        (one,) = (t for t in json.loads(compared.out)["tensors"] if t["name"] == "t2")
+        assert one["status"] == "unread"
+    told = sets("history", "--json", f"model/{index}")
+    if told.code:
+        return
+    for version in json.loads(told.out)["versions"]:
+        assert ending == ".gguf" or version["reason"]
+        assert version["changed"] != 0
+        assert version["relative_change"] is None

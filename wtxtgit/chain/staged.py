@@ -21,6 +21,7 @@ from wtxtgit.chain.state_cache import StateCache
 from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.containers import registry
+from wtxtgit.errors import NotRead
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import history, index, staging
@@ -34,7 +35,7 @@ from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.io.files import shown_path
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX
-from wtxtgit.report.audit import DetachedTexts, Finding, Severity, as_errors
+from wtxtgit.report.audit import UNCHECKED, DetachedTexts, Finding, Severity, as_errors
 from wtxtgit.report.check import (
     LARGE_BLOB,
     STALE_INDEX,
@@ -368,7 +369,8 @@ class _CheckWork:
 
         changed = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
         for path, message in stale_sets(self._repo, entries, indexes, set(changed)):
-            yield Finding("", path, STALE_INDEX, message, Severity.WARNING)
+            kind = UNCHECKED if isinstance(message, NotRead) else STALE_INDEX
+            yield Finding("", path, kind, message, Severity.WARNING)
 
     def _judge_contents(self, paths: Iterable[bytes]) -> Iterator[Finding]:
         blobs = {path: self._staged.entries[path].oid for path in paths}

@@ -14,7 +14,7 @@ from wtxtgit.checkpoint.members import entry_members
 from wtxtgit.checkpoint.open import as_checked_out, blob, payload_in
 from wtxtgit.containers import registry
 from wtxtgit.containers.format import ListedFile, OpenMember
-from wtxtgit.errors import InputError, WtxtgitError
+from wtxtgit.errors import InputError, NotRead, WtxtgitError
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
@@ -29,7 +29,8 @@ def stale_sets(
 ) -> Iterator[tuple[bytes, str]]:
     """Yield those of `indexes` that are stale, each with a message; only `changed` files are read.
 
-    Unreadable files are left to other checks. Raises EnvironmentFailure if git can't return a blob.
+    The message is a NotRead if that is not known, since a file can't be read. Raises
+    EnvironmentFailure if git can't return a blob.
     """
     folders = {above for path in changed for above in _above(path)}
     # Many entries may be the same blob, which is read once.
@@ -42,6 +43,9 @@ def stale_sets(
     for oid, paths in paths_by_oid.items():
         listed = _listed(repo, oid)
         for path in paths:
+            if isinstance(listed, NotRead):
+                messages[path] = listed
+                continue
             listed_blobs = []
             for one in listed:
                 file = posixpath.join(posixpath.dirname(path), os.fsencode(one.path))
@@ -49,18 +53,12 @@ def stale_sets(
                     listed_blobs.append((one, entries[file].oid))
             stale = _stale(listed_blobs, entry_members(repo, entries.get, path), digests)
             if stale is not None:
-                messages[path] = (
-                    f"the size or hash that it lists for {shown(stale)} does not match the staged "
-                    "file"
-                )
+                messages[path] = stale
     yield from sorted(messages.items())
 
 
-def _listed(repo: Repository, oid: str) -> Sequence[ListedFile]:
-    """Return the files that the index of a set lists.
-
-    Empty if the blob is no such index, or unreadable.
-    """
+def _listed(repo: Repository, oid: str) -> Sequence[ListedFile] | NotRead:
+    """Return the files that the index of a set lists; none if the blob is no such index."""
     content = blob(repo, oid)
     try:
         data = as_checked_out(oid, content, None, payload=payload_in(repo, content)).data
@@ -68,8 +66,8 @@ def _listed(repo: Repository, oid: str) -> Sequence[ListedFile]:
         if format_ is None or format_.reseal_set is None:
             return ()
         return format_.reseal_set().listed_files(data, _unopened)
-    except WtxtgitError:
-        return ()
+    except WtxtgitError as error:
+        return NotRead.because(error, "its files were not compared: ")
 
 
 def _unopened(path: str) -> ByteView:
@@ -81,7 +79,8 @@ def _stale(
     open_member: OpenMember,
     digests: dict[str, tuple[int, bytes]],
 ) -> str | None:
-    """Return the path of the first file that differs from what the index lists; None if none does.
+    """Return a message about the first file that differs from what the index lists, or that can't
+    be read; None if there is none.
 
     `digests` has the sizes and hashes of blobs that were read before, by blob id.
     """
@@ -89,12 +88,16 @@ def _stale(
         if oid not in digests:
             try:
                 data = open_member(listed.path)
-            except WtxtgitError:
-                return None
+            except WtxtgitError as error:
+                where = f"what it lists for {shown(listed.path)} was not compared: "
+                return NotRead.because(error, where)
             digests[oid] = len(data), hashed(sha256(), pieces(data)).digest()
         size, digest = digests[oid]
         if listed.size not in (None, size) or listed.sha256 not in (None, digest):
-            return listed.path
+            return (
+                f"the size or hash that it lists for {shown(listed.path)} does not match the "
+                "staged file"
+            )
     return None
 
 

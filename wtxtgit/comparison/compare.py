@@ -141,7 +141,7 @@ def compare(
     before = _opened(a, shared[0], options, pages, only)
     after = _opened(b, shared[1], options, pages, only)
     tensors = _Diff(before, after, pages, threads).run()
-    changes, notes = _metadata((a, before), (b, after), options)
+    changes, notes, unread = _metadata((a, before), (b, after), options)
     report = DiffReport(
         before.name,
         after.name,
@@ -160,7 +160,7 @@ def compare(
         _new_imports(before.imports, after.imports),
         _newly_repeated(before.repeated, after.repeated),
     )
-    report = replace(report, unread=(*before.unread, *after.unread))
+    report = replace(report, unread=(*before.unread, *after.unread, *unread))
     is_unread = bool(report.unread or report.of(TensorStatus.UNREAD))
     # Two files of the same bytes are the same, whatever can be read; of sets only indexes are here.
     is_one_file = only is None and after.format not in registry.set_names()
@@ -383,8 +383,8 @@ def listed(
     parts = tuple(part for part in _parts(None, (side, checkpoint), options) if part.name is None)
     imports = _new_imports((), checkpoint.imports)
     report = DiffReport("", name, "", kind, tensors, notes=notes, parts=parts, imports=imports)
-    report = replace(report, repeated=_newly_repeated({}, checkpoint.repeated))
-    return report, checkpoint
+    repeated = _newly_repeated({}, checkpoint.repeated)
+    return replace(report, repeated=repeated, unread=checkpoint.unread), checkpoint
 
 
 @dataclass(slots=True)
@@ -731,12 +731,19 @@ def _listed_dtypes(dtypes: list[str]) -> str:
 
 def _metadata(
     a: tuple[Side, Checkpoint], b: tuple[Side, Checkpoint], options: ReadOptions
-) -> tuple[list[MetadataChange], Iterator[str]]:
-    """Return changes of metadata; of two formats only tags, which mean the same in all formats."""
+) -> tuple[list[MetadataChange], Iterator[str], tuple[NotRead, ...]]:
+    """Return changes of metadata, notes, and what could not be read.
+
+    Of two formats only tags are compared, which mean the same in all formats.
+    """
     notes = []
+    unread: tuple[NotRead, ...] = ()
     before, after = a[1], b[1]
     if before.format == after.format:
-        rests = [_rest(side, one, options) for side, one in (a, b)]
+        try:
+            rests = [_rest(side, one, options) for side, one in (a, b)]
+        except FormatError as error:
+            rests, unread = [{}, {}], (NotRead.because(error),)
         _leave_shared(*rests)
         old, new = (
             one.metadata | {REST: rest} for one, rest in zip((before, after), rests, strict=True)
@@ -748,7 +755,7 @@ def _metadata(
     changed, is_all = metadata_changes(old, new)
     if not is_all:
         notes.append(f"more than {len(changed)} metadata changes, the rest are left out")
-    return changed, iter(notes)
+    return changed, iter(notes), unread
 
 
 def _rest(side: Side, checkpoint: Checkpoint, options: ReadOptions) -> dict[str, object]:

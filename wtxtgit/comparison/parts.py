@@ -136,15 +136,11 @@ def rest_of(side: Side, metadata: object, options: ReadOptions) -> dict[str, obj
     """Return, by name, what else somebody may have changed in a file, such as reserved fields.
 
     It is what a merge leaves as it is: `docs/merge.md`. Left out are bytes of no part, which
-    `part_changes` compares, and what stands in `metadata`.
+    `part_changes` compares, and what stands in `metadata`. Raises FormatError.
     """
-    try:
-        rest = _rest(file_of(side), options)
-    except FormatError:
-        return {}
     return {
         name: value
-        for name, value in rest.items()
+        for name, value in _rest(file_of(side), options).items()
         if name != _GAPS and not _has(metadata, name.split("/")[1:])
     }
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from wtxtgit.containers import any_format
 from wtxtgit.containers.format import Container, Resealer
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, NotRead
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
 from wtxtgit.model.plain import equal_values
 from wtxtgit.model.tensor import (
@@ -118,6 +118,10 @@ class Opener:
             if a.tensor is not None and a.tensor.strides is None:
                 return False
         if a.tensor is not None and b.tensor is not None:
+            for absent in (a.tensor.absent, b.tensor.absent):
+                if isinstance(absent, NotRead):
+                    message = f"tensor {a.name!a} can't be compared: {absent}"
+                    raise FormatError.because(message, absent)
             if a.tensor.absent is not None or b.tensor.absent is not None:
                 # For a tensor whose bytes are elsewhere, the form is all that a file has.
                 return a.form == b.form

@@ -601,7 +601,8 @@ class RepeatedName(JsonObject):
 class Summary(JsonObject):
     """The totals of a diff: counts of tensors by status, and sums over those that changed.
 
-    `relative_l2` covers only the changed tensors; it is None if it would divide by 0.
+    `relative_l2` covers only the changed tensors; it is None if it would divide by 0, or if nothing
+    is known to have changed and something could not be read.
     """
 
     KEYS = "tensors *counts changed_elements l2 relative_l2 new_nan new_inf metadata"
@@ -734,7 +735,7 @@ class DiffReport(JsonObject):
             {status: counts[status] for status in TensorStatus},
             sum(change.changed for change in changes),
             l2,
-            relative if l2 else 0.0,
+            relative if l2 else None if counts[TensorStatus.UNREAD] else 0.0,
             sum(change.new_nan for change in changes),
             sum(change.new_inf for change in changes),
             len(self.metadata),

@@ -109,7 +109,7 @@ class PastVersion(JsonObject):
     `size` is the size of the blob, `file_size` that of the file. `gen`, `signers` and `verdict` are
     those of the generation that seals it, None if none does. The counts, and the relative change of
     everything that changed, are relative to the version before; None if there is none. `reason`
-    says why nothing is known of its tensors.
+    says why nothing is known of its tensors, or not of all.
     """
 
     KEYS = (

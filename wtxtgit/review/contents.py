@@ -25,7 +25,15 @@ from wtxtgit.comparison.compare import Compared
 from wtxtgit.comparison.parts import file_of
 from wtxtgit.comparison.problems import NOT_CHECKED, can_check, new_problems
 from wtxtgit.containers import registry
-from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
+from wtxtgit.errors import (
+    MAX_NAME,
+    CheckError,
+    FormatError,
+    InputError,
+    LacksPayload,
+    NotRead,
+    clipped,
+)
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
@@ -187,7 +195,7 @@ class BranchReader:
             return
         before, after = sides[_BASE], sides[_HEAD]
         # Of parts that can't be read alone their set tells all.
-        with suppress(InputError):
+        with suppress(NoCheckpoint):
             refuse_part(path)
             compared = compare.compare(
                 before, after, self.options, pages, self.threads, only=lambda _: False
@@ -324,11 +332,13 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
     inf: list[tuple[str, str]] = []
     unread = []
     for tensor in checkpoint.tensors:
-        if (
-            tensor.name not in added
-            or tensor.absent
-            or checkpoint.budget.refusal(tensor) is not None
-        ):
+        if tensor.name not in added:
+            continue
+        why = tensor.absent or checkpoint.budget.refusal(tensor)
+        if why is not None:
+            # Of tensors that a file only lists nothing can be said.
+            if isinstance(why, NotRead):
+                unread.append((tensor.name, why))
             continue
         checkpoint.prepare(tensor)
         try:
@@ -339,8 +349,7 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
                 counts = (0, 0, 0) if values is None else (values.nan, values.inf, values.count)
                 what = "items"
         except FormatError as error:
-            if error.kind == "limit":
-                unread.append((tensor.name, error.message))
+            unread.append((tensor.name, NotRead.because(error)))
             continue
         pages.advance(tensor.nbytes)
         for found, count, word in ((nan, counts[0], "NaN"), (inf, counts[1], "Inf")):

@@ -24,7 +24,15 @@ from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.comparison import compare
-from wtxtgit.errors import CheckError, FormatError, InputError, UsageError, clipped
+from wtxtgit.errors import (
+    CheckError,
+    FormatError,
+    InputError,
+    NotRead,
+    UsageError,
+    clipped,
+    counted,
+)
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import Commit, CommitReader
@@ -293,6 +301,7 @@ class _Reading:
             )
             report, after = compared.report, compared.after
             version = _compared(version, report)
+        version = replace(version, reason=_unread(report, after))
         points = dict(self._points_of(report, after, pages))
         for tensor in report.tensors:
             if tensor.status is not TensorStatus.REMOVED:
@@ -345,12 +354,23 @@ def _compared(version: PastVersion, report: DiffReport) -> PastVersion:
     return replace(
         version,
         format=report.b_format,
-        changed=counts[TensorStatus.CHANGED],
+        # None changed as far as is known.
+        changed=counts[TensorStatus.CHANGED] or (None if counts[TensorStatus.UNREAD] else 0),
         added=counts[TensorStatus.ADDED],
         removed=counts[TensorStatus.REMOVED],
         renamed=counts[TensorStatus.RENAMED],
-        relative_change=report.summary.relative_l2,
+        relative_change=None if counts[TensorStatus.UNREAD] else report.summary.relative_l2,
     )
+
+
+def _unread(report: DiffReport, after: Checkpoint) -> str | None:
+    """Return what of a version could not be read, in words; None if nothing."""
+    uncompared = report.of(TensorStatus.UNREAD)
+    if uncompared:
+        return f"{counted(len(uncompared), 'tensor')} not compared: {uncompared[0].reason}"
+    reasons = (*after.unread, *(tensor.absent for tensor in after.tensors))
+    failed = [why for why in reasons if isinstance(why, NotRead)]
+    return f"not all read: {failed[0]}" if failed else None
 
 
 def _point(values: Statistics | SideFacts) -> Point:
