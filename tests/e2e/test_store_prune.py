@@ -352,11 +352,23 @@ class TestAtARemote:
         at_remote(side, force=True)
         assert [*there.glob("*.unneeded")] == []
 
+    def test_not_by_what_was_seen_long_ago(self, side: Repo, bare: Path, there: Path) -> None:
+        """A machine may sleep in the middle of it."""
+        run.git("update-ref", "-d", "refs/heads/side", cwd=bare)
+        make_old(there)
+        assert len(at_remote(side, force=True).marked) == 1
+        make_old(there)
+        began = time.time() - 20 * DAY
+        with pytest.raises(EnvironmentFailure, match="longer than the grace time"):
+            prune_remote(Repository.discover(side.path), began, began - 14 * DAY, force=True)
+        assert len([*there.glob("*.pack")]) == 4
+
     def test_both_steps_at_once(self, side: Repo, bare: Path, there: Path) -> None:
         run.git("update-ref", "-d", "refs/heads/side", cwd=bare)
         shown = side.wtxtgit("store", "prune", "--remote", "--force", "--expire", "0").stdout
         assert b"1 of 4 packs" in shown
         assert len([*there.glob("*.pack")]) == 3
+        assert [*there.glob("*.unneeded")] == []
 
     def test_what_is_kept_of_its_packs_is_not_believed(self, own: Repo, there: Path) -> None:
         own.wtxtgit("push")

@@ -14,12 +14,12 @@ from tests.kit.temporary import use_memory
 from tests.torture.tables import keep
 
 PARTS = {
-    "kills": 300, "signals": 60, "races": 50, "faults": 300, "recovery": 300, "inputs": 300,
-    "snapshots": 300, "ranks": 300, "operations": 300,
+    "kills": 300, "signals": 60, "races": 50, "faults": 300, "errors": 34, "recovery": 300,
+    "inputs": 300, "snapshots": 300, "ranks": 300, "operations": 300,
 }  # fmt: skip
 """Parts, and how often each of its things is tried where nothing else is asked for."""
 
-BY_ROW = {"kills", "signals", "races", "faults", "recovery"}
+BY_ROW = {"kills", "signals", "races", "faults", "errors", "recovery"}
 """Parts of which a row is the same whatever else runs."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.changes import PRODUCT
-from tests.torture import tables
+from tests.torture import errors, tables
 from tests.torture.tables import Table
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,17 @@ def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
     done = torture("kills", "--tries", "3", "--only", *few)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("| 3 |") == len(few)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
+def test_what_fails_for_want_of_space_or_of_a_sector_loses_nothing() -> None:
+    if errors.library() is None:
+        pytest.skip("there is no C compiler to make a disk that fails")
+    few = ("push: folder", "fetch: git", "store prune: git as remote")
+    done = torture("errors", "--tries", "4", "--only", *few)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| 4 |") == len(few)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from wtxtgit.git import remotes as git_remotes
 from wtxtgit.git.history import refuse_altered
 from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.repository import Repository
+from wtxtgit.io import clock
 from wtxtgit.remotes.payload import needed_texts, store_url
 from wtxtgit.remotes.payload.detached_texts import chunks_of
 from wtxtgit.remotes.payload.place import UNNEEDED
@@ -26,6 +27,7 @@ from wtxtgit.report.store import PlacedPack, RemotePruned
 from wtxtgit.store.pack import MAX_DEPTH
 from wtxtgit.store.place import store_of
 
+_PATIENCE = 24 * 60 * 60
 _OWN = "refs/wtxt/"
 """The prefix of the refs of packs, which lead to no commit."""
 
@@ -35,9 +37,9 @@ def prune_remote(
 ) -> RemotePruned:
     """Find the packs that nobody needs and that were stored, or marked, before `expire`.
 
-    Times are in seconds since 1970. With `force` they are marked, and removed if that was before
-    `expire`, which for the marks of this run is `now`. Raises UsageError if there is no git remote
-    to tell what is needed, or only the tree names the place; EnvironmentFailure if the local
+    Times are in seconds since 1970. With `force` they are marked, and removed if they were marked
+    before `expire`; if that is `now`, all is done at once. Raises UsageError if there is no git
+    remote to tell what is needed, or only the tree names the place; EnvironmentFailure if the local
     history is incomplete, or refs changed meanwhile; and as the place does.
     """
     url = store_url.chosen(repo)
@@ -57,20 +59,24 @@ def prune_remote(
         _fetch(repo, remote, known)
     needed = _needed(repo, {oid for known in refs for oid in known.values()})
     usable = UsableChunks(packs, seen.marked)
+    is_at_once = now <= expire
     todo = removal(
         seen,
         needed,
         packs.index,
         lambda chunk: usable.has(chunk, MAX_DEPTH),
-        lambda names: _old(packs, seen, names, expire),
+        lambda names: names if is_at_once else _old(packs, seen, names, expire),
     )
-    gone = {*todo.remove, *(todo.mark if now <= expire else ())}
+    gone = todo.remove | (todo.mark if is_at_once else set())
+    forgotten = todo.forget | (gone if is_at_once else set())
     note = None
     if force and (gone or todo.mark):
         if todo.mark:
             place.mark(sorted(todo.mark))
         if [_refs(remote) for remote in remotes] != refs:
             raise EnvironmentFailure("refs have changed in the meantime", hint="run it again")
+        if clock.now() - now > max(now - expire, _PATIENCE):
+            raise EnvironmentFailure("it took longer than the grace time", hint="run it again")
         if gone:
             note = place.remove(sorted(gone))
         place.settle()
@@ -79,8 +85,8 @@ def prune_remote(
             packs.first_seen(name, GONE)
         for name in todo.mark:
             packs.first_seen(name, UNNEEDED)
-    if force and todo.forget:
-        place.forget(sorted(todo.forget))
+    if force and forgotten:
+        place.forget(sorted(forgotten))
 
     def placed(names: Set[str]) -> tuple[PlacedPack, ...]:
         return tuple(PlacedPack(name, packs.sizes.get(name)) for name in sorted(names))
