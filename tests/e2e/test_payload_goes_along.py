@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
+from tests.e2e.runner import ROOT
 from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.e2e.test_payload_remotes import model, packs
 from tests.kit import Repo
@@ -223,6 +227,58 @@ class TestMirrors:
         assert packs(up)
 
 
+class TestWhatIsNotHere:
+    """A clone fetches the data that it checks out, and pushes all that another remote lacks."""
+
+    @pytest.fixture
+    def clone(self, own: Repo, up: Path, tmp_path: Path) -> Repo:
+        """A clone of two versions, with the data of the second alone."""
+        another = np.random.default_rng(7).standard_normal(20_000).astype(np.float32).tobytes()
+        own.write(NAME, model()[: -len(another)] + another)
+        own.add(NAME)
+        own.commit("another")
+        own.git("push", "-q", "origin", "main")
+        run.git("clone", "-q", str(up), str(tmp_path / "clone"))
+        return hooked(Repo(tmp_path / "clone"))
+
+    def test_it_is_fetched_for_a_push(self, clone: Repo, tmp_path: Path) -> None:
+        other = made("other.git", tmp_path)
+        clone.git("push", "-q", str(other), "main")
+        run.git("branch", "old", "main~1", cwd=other)
+        assert checked_out(other, "far", tmp_path, "-b", "old") == model()
+
+    def test_a_store_that_was_set_later(self, clone: Repo, tmp_path: Path) -> None:
+        clone.wtxtgit("store", "use", (tmp_path / "store").as_uri())
+        changed(clone, 2)
+        clone.git("push", "-q", "origin", "main")
+        shutil.rmtree(clone.path / ".git/wtxt/store")
+        clone.git("checkout", "-q", "main~2")
+        assert (clone.path / NAME).read_bytes() == model()
+
+    def test_what_no_remote_has_any_more(self, clone: Repo, up: Path, tmp_path: Path) -> None:
+        """It stops no push of later commits to a store that was set later, but one of its own."""
+        for name in packs(up):
+            run.git("update-ref", "-d", f"refs/wtxt/store/{name}", cwd=up)
+        other = made("other.git", tmp_path)
+        said = clone.run("git", "push", "-q", str(other), "main", ok=(1,)).stderr.decode()
+        assert f"{NAME}: 2 chunks of its data missing both here and at git+" in said
+        clone.wtxtgit("store", "use", (tmp_path / "store").as_uri())
+        clone.git("commit", "-q", "--allow-empty", "-m", "another")
+        clone.git("push", "-q", "origin", "main")
+
+    def test_a_merge_of_a_fork_that_was_not_checked_out(
+        self, clone: Repo, own: Repo, up: Path, tmp_path: Path
+    ) -> None:
+        fork = tmp_path / "fork.git"
+        shutil.copytree(up, fork)
+        changed(own, 3)
+        own.git("push", "-q", str(fork), "main:pr")
+        clone.git("remote", "add", "con", str(fork))
+        clone.git("fetch", "-q", "con")
+        clone.git("push", "-q", "origin", "con/pr:refs/heads/main")
+        assert checked_out(up, "merged", tmp_path) == model(3)
+
+
 class TestForks:
     @pytest.fixture
     def fork(self, own: Repo, up: Path, tmp_path: Path) -> Path:
@@ -287,3 +343,64 @@ class TestForks:
         own.git("fetch", "-q", "con")
         own.git("checkout", "-q", "pr")
         assert b"1 chunk not at git+origin\n" in own.wtxtgit("fetch", ok=(5,)).stderr
+
+
+class TestMergesOnAForge:
+    """A forge merges a fork's branch: the main repository gets its texts, and no data."""
+
+    @pytest.fixture
+    def merged(self, own: Repo, up: Path, tmp_path: Path) -> Repo:
+        fork = tmp_path / "fork.git"
+        shutil.copytree(up, fork)
+        own.git("config", "wtxtgit.fetch", "false")
+        run.git("clone", "-q", str(up), str(tmp_path / "contributor"))
+        theirs = hooked(Repo(tmp_path / "contributor"))
+        changed(theirs, 1)
+        theirs.git("push", "-q", str(fork), "main:pr")
+        run.git("fetch", "-q", str(fork), "pr:main", cwd=up)
+        own.git("remote", "add", "con", str(fork))
+        own.git("fetch", "-q", "--multiple", "con", "origin")
+        own.git("checkout", "-q", "-B", "main", "--track", "origin/main")
+        return own
+
+    def mended(self, merged: Repo, hint: str, up: Path, tmp_path: Path) -> None:
+        """Follow a hint; then clones of the main repository have all data."""
+        merged.run("sh", "-c", hint.replace("wtxtgit ", f"{WTXTGIT} "))
+        assert checked_out(up, "clone", tmp_path) == model(1)
+
+    def test_a_fetch_tells(self, merged: Repo, up: Path, tmp_path: Path) -> None:
+        said = merged.wtxtgit("fetch").stderr.decode()
+        assert "git+origin has the commit, but not all of its data, which another" in said
+        self.mended(merged, said.partition("hint: ")[2], up, tmp_path)
+        assert merged.wtxtgit("fetch").stderr == b""
+
+    @pytest.mark.parametrize("fetched", [False, True])
+    def test_doctor_tells(self, merged: Repo, up: Path, tmp_path: Path, fetched: bool) -> None:
+        assert "data" not in self.found(merged), "nothing is asked"
+        merged.git("config", "--unset", "wtxtgit.fetch")
+        if fetched:
+            merged.wtxtgit("fetch")
+        told = self.found(merged)["data"]
+        assert told["level"] == "warn"
+        assert told["message"] == (
+            f"git+origin lacks 1 chunk that origin/main needs, git+con has: {NAME}"
+        )
+        assert told["fix"] == "wtxtgit push origin origin/main"
+        self.mended(merged, told["fix"], up, tmp_path)
+        assert self.found(merged)["data"]["message"] == "git+origin has the data of origin/main"
+        shutil.rmtree(up)
+        assert self.found(merged)["data"]["message"].startswith("not known: git+origin: ")
+
+    def test_the_workflow_sends_it(self, merged: Repo, up: Path, tmp_path: Path) -> None:
+        workflow = yaml.safe_load((ROOT / "docs/ci/github-data.yml").read_text())
+        *_, step = workflow["jobs"]["send"]["steps"]
+        run.git("clone", "-q", "-c", "wtxtgit.fetch=true", str(up), str(tmp_path / "job"))
+        job = Repo(tmp_path / "job")
+        shutil.rmtree(job.path / ".git/wtxt", ignore_errors=True)
+        script = step["run"].replace("wtxtgit ", f"{WTXTGIT} ")
+        job.run("sh", "-ec", script, env={"FORK": str(tmp_path / "fork.git")})
+        assert checked_out(up, "clone", tmp_path) == model(1)
+
+    def found(self, repo: Repo) -> dict[str, dict[str, str]]:
+        said = json.loads(repo.wtxtgit("doctor", "--json", ok=(0, 1)).stdout)
+        return {check["name"]: check for check in said["checks"]}

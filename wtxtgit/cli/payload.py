@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -75,6 +76,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     if not is_printed(done, as_json):
         if done.remote is not None:
             _print_fetched(done, dry_run=dry_run)
+            _warn_of_short(repo, done, revisions or ("HEAD",))
         elif of_lfs is None:
             print_line("nothing is missing")
     # What other commits have need not be tracked now.
@@ -122,6 +124,21 @@ def _print_fetched(done: PayloadFetched, *, dry_run: bool) -> None:
         f"{counted(done.chunks, 'chunk')} {would} from {done.remote}: "
         f"{counted(len(done.packs), 'pack')}, {size(done.nbytes)}"
     )
+
+
+def _warn_of_short(repo: Repository, done: PayloadFetched, revisions: Sequence[str]) -> None:
+    """Warn of remotes that have the commits without their data, as after a merge on a forge."""
+    from wtxtgit.git import remotes
+    from wtxtgit.remotes.payload.store_url import GIT, spelled
+
+    for name in remotes.that_have(repo, revisions) if done.short else ():
+        label = spelled(GIT + name)
+        if label in done.short:
+            tips = " ".join(map(shlex.quote, revisions))
+            boundary.warn(
+                f"{label} has the commit, but not all of its data, which another remote gave",
+                f"wtxtgit push {shlex.quote(name)} {tips}",
+            )
 
 
 @click.command()

@@ -100,14 +100,19 @@ def main(repo: Repository) -> str | None:
 
 
 def that_have(repo: Repository, revisions: Sequence[str]) -> list[str]:
-    """Return the remotes with a remote-tracking branch that reaches one of some commits."""
+    """Return the remotes with a remote-tracking branch that reaches one of some commits.
+
+    The main one comes first.
+    """
     oids = (history.find(repo, f"{revision}^{{commit}}") for revision in revisions)
     containing = [word for oid in oids if oid is not None for word in ("--contains", oid)]
     if not containing:
         return []
     listed = repo.git("for-each-ref", "--format=%(refname)", *containing, "refs/remotes/")
     refs = listed.decode("utf-8", "surrogateescape").splitlines()
-    starts = {name: f"refs/remotes/{name}/" for name in names(repo)}
+    first = main(repo)
+    ordered = sorted(names(repo), key=lambda name: name != first)
+    starts = {name: f"refs/remotes/{name}/" for name in ordered}
     return [name for name, start in starts.items() if any(ref.startswith(start) for ref in refs)]
 
 

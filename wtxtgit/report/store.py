@@ -201,7 +201,7 @@ def pushed_together(done: Sequence[PayloadPushed]) -> PayloadPushed:
     if len(done) == 1:
         return done[0]
     return PayloadPushed(
-        ", ".join(one.remote for one in done if one.remote) or None,
+        ", ".join(dict.fromkeys(one.remote for one in done if one.remote)) or None,
         sum(one.chunks for one in done),
         sum(one.nbytes for one in done),
         tuple(pack for one in done for pack in one.packs),
@@ -216,7 +216,7 @@ class PayloadFetched(JsonObject):
 
     `remote` are the remotes that were asked, None if everything was already here. `refused` are
     packs that are not what their names say, `lacking` is what could not be fetched, and `failures`
-    say why other remotes could not be asked.
+    say why other remotes could not be asked. `short` are remotes that lacked what another one gave.
     """
 
     remote: str | None = None
@@ -226,8 +226,9 @@ class PayloadFetched(JsonObject):
     refused: tuple[RefusedPack, ...] = ()
     lacking: tuple[LackingPayload, ...] = ()
     failures: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
 
-    KEYS = "remote? chunks bytes=nbytes packs refused lacking failures"
+    KEYS = "remote? chunks bytes=nbytes packs refused lacking failures short"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -38,6 +39,7 @@ from wtxtgit.git.repository import DRIVER, UNSET, Repository
 from wtxtgit.git.store.reader import without_blob
 from wtxtgit.io.files import view_file
 from wtxtgit.io.progress import Progress, expect, finish_file
+from wtxtgit.remotes.payload import branch_data
 from wtxtgit.setup import diagnosis, install, leftovers, sizes, starting, track
 from wtxtgit.setup.diagnosis import (
     CheckResult,
@@ -208,6 +210,7 @@ def _repository_checks(repo: Repository) -> list[_Check]:
         lambda: _size_checks(repo, entries),
         _guarded_check("compression", lambda: _compression(repo, files())),
         _guarded_check("hook", lambda: starting.hook(repo)),
+        lambda: _data_checks(repo),
     ]
 
 
@@ -585,6 +588,25 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
             paths=tuple(compressed),
         )
     return CheckResult("compression", Level.OK, "no compressed checkpoints")
+
+
+def _data_checks(repo: Repository) -> list[CheckResult]:
+    """Check whether the main remote has the data of its branch; nothing without detached texts."""
+    try:
+        data = branch_data.of_main_branch(repo)
+    except EnvironmentFailure as error:
+        return [CheckResult("data", Level.WARN, f"not known: {error.message}", error.hint)]
+    if data is None:
+        return []
+    if not data.chunks:
+        return [CheckResult("data", Level.OK, f"{data.place} has the data of {data.branch}")]
+    there = f", {data.elsewhere} has" if data.elsewhere is not None else ""
+    send = f"wtxtgit push {shlex.quote(data.remote)} {shlex.quote(data.branch)}"
+    if not data.is_here and data.elsewhere is None:
+        send = f"git remote add NAME URL, of a fork that has it, then {send}"
+    lacks = f"{data.place} lacks {counted(data.chunks, 'chunk')} that {data.branch} needs{there}"
+    message = f"{lacks}: {listed(data.paths)}"
+    return [CheckResult("data", Level.WARN, message, send, paths=data.paths)]
 
 
 def _fix_locks(repo: Repository | None) -> list[str]:

@@ -428,6 +428,7 @@ class FetchInTurn:
         self._remotes = remotes
         self._new = partial(PayloadFetch, store, progress=progress, dry_run=dry_run)
         self._fetches: dict[str, PayloadFetch] = {}
+        self._short: set[str] = set()
 
     @property
     def done(self) -> PayloadFetched:
@@ -446,6 +447,7 @@ class FetchInTurn:
                 for pack in one.refused
             ),
             failures=tuple(failure.message for failure in self._remotes.failures),
+            short=tuple(sorted(self._short)),
         )
 
     def fetch(self, names: Collection[bytes]) -> set[bytes]:
@@ -454,6 +456,7 @@ class FetchInTurn:
         Raises as `fetch_payload` does.
         """
         lacking = set(names)
+        lacked: dict[str, set[bytes]] = {}
         for remote in self._remotes:
             label = remote.place.label
             fetch = self._fetches.setdefault(label, self._new(remote=remote))
@@ -461,9 +464,12 @@ class FetchInTurn:
                 lacking = fetch.fetch(lacking)
             except EnvironmentFailure as error:
                 self._remotes.leave(remote, error)
+            else:
+                lacked[label] = lacking
             if not lacking:
                 break
         self._remotes.check()
+        self._short |= {label for label, missing in lacked.items() if len(missing) > len(lacking)}
         return lacking
 
 

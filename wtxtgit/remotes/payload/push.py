@@ -10,7 +10,7 @@ little else comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import NewPack
 
+Fetch = Callable[[Collection[bytes]], object]
+"""Puts chunks into the store, as far as they can be had."""
 _ENOUGH = 1024 * 1024
 """A pack with at least this many bytes ends with a text."""
 # Or from one part in this many of the text's payload on, if that is less: then even the pack of a
@@ -51,10 +53,13 @@ def push_payload(
     texts: Sequence[DetachedText],
     progress: Progress | None = None,
     *,
+    fetch: Fetch = lambda _: None,
     dry_run: bool = False,
     check: bool = False,
 ) -> PayloadPushed:
     """Send all chunks of texts to a remote; `progress` gets counts of the bytes that are sent.
+
+    `fetch` is called with chunks that neither side has, to put them into the store.
 
     What it relies on and is gone by then is sent again. With `check` all packs at the remote are
     read: chunks that are only in damaged ones are sent again, and these packs are marked;
@@ -68,7 +73,7 @@ def push_payload(
     with failures(store.folder, missing=EnvironmentFailure):
         store.own.make()
     with new_folder(store.folder) as folder:
-        push = _Push(store, place, folder, progress, dry_run=dry_run)
+        push = _Push(store, place, folder, progress, fetch, dry_run=dry_run)
         if check:
             push.find_damaged()
         lacking = push.send(texts)
@@ -93,10 +98,12 @@ class _Push:
         place: PackPlace,
         folder: Path,
         progress: Progress | None,
+        fetch: Fetch,
         *,
         dry_run: bool,
     ) -> None:
         self._store = store
+        self._fetch: Fetch | None = None if dry_run else fetch
         self._place = place
         self._folder = folder
         self._progress = progress
@@ -121,7 +128,11 @@ class _Push:
         """Send what is missing, and look again; returns what is missing on both sides."""
         for _ in range(_LOOKS):
             lacking = self._send_once(texts)
-            if self._dry_run or not self._is_undone:
+            if lacking and self._fetch is not None:
+                # Once: what did not come then is nowhere.
+                self._fetch(self._lacking)
+                self._fetch = None
+            elif self._dry_run or not self._is_undone:
                 return lacking
             self._remote = self._look()
             self._remote.ignore(self.damaged.keys())
@@ -146,6 +157,7 @@ class _Push:
         self.chunks += sender.chunks
         self.nbytes += sender.nbytes
         self._relied = {*sender.relied, *sender.packs}
+        self._lacking = sender.lacking
         return tuple(LackingPayload(*count) for count in counts if count[1])
 
     @property
@@ -272,6 +284,7 @@ class _Sender:
         self._sent = ("", 0)
         self._gives_parts: bool | None = True if dry_run else remote.place.gives_parts()
         self._taken = taken
+        self.lacking: set[bytes] = set()
         self.packs: list[str] = []
         self.chunks = 0
         self.nbytes = 0
@@ -291,9 +304,10 @@ class _Sender:
         if text.path in self._in_pack or not self._gives_parts:
             self._end_text()
         self._text_size = text.nbytes
-        lacking = sum(not self._choice.take(name) for name in dict.fromkeys(text.chunks))
+        lacking = [name for name in dict.fromkeys(text.chunks) if not self._choice.take(name)]
+        self.lacking.update(lacking)
         self._in_pack.add(text.path)
-        return lacking
+        return len(lacking)
 
     def _end_text(self) -> None:
         """End the pack after a text, if the pack is large enough."""

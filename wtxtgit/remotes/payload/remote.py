@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
+from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.remotes import GitRemote
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.payload import detached_texts, needed_texts, store_url
+from wtxtgit.remotes.payload.fetch import FetchInTurn, RemotesInTurn
 from wtxtgit.remotes.payload.place import PackPlace, TargetPacks
 from wtxtgit.remotes.payload.push import push_payload
 from wtxtgit.remotes.payload.removal import commits_count
@@ -81,6 +86,17 @@ def push_commits(
     texts = list(detached_texts.of_commits(repo, tips, known))
     if not texts and (is_all or not store.folder.exists()):
         return PayloadPushed()
+    others: FetchInTurn | None = None
+
+    def fetch(chunks: Collection[bytes]) -> None:
+        nonlocal others
+        if others is None:
+            places = (place_of(repo, url) for url in store_url.elsewhere(repo, tips))
+            others = FetchInTurn(store, RemotesInTurn(places, store.folder))
+        # What can't be fetched is told as missing.
+        with suppress(EnvironmentFailure):
+            others.fetch(chunks)
+
     done = []
     for url in choose():
         if texts:
@@ -93,7 +109,8 @@ def push_commits(
             place.packs()
             if not commits_count({*place.marked()}):
                 to_send = list(detached_texts.of_commits(repo, tips))
-        done.append(push_payload(store, place, to_send, progress, dry_run=dry_run, check=check))
+        push = partial(push_payload, store, place, to_send, progress, dry_run=dry_run)
+        done.append(push(fetch=fetch, check=check))
     return pushed_together(done)
 
 
@@ -108,9 +125,16 @@ def push_refs(
 
     `before` are the commits where the refs are there, None if there are others. What commits there
     need is there already, in a git remote of its own; of any other store nothing follows from them.
+    So that gets the data of all commits, of earlier ones as far as they can be had.
     """
-    if repo.config.get(store_url.KEY):
-        before = ()
-    elif before is None:
+    if before is None:
         before = [oid for one in to for oid in known_commits(repo, one)]
-    return push_commits(repo, lambda: store_url.to_push(repo, to), tips, before, progress)
+
+    def choose() -> list[StoreUrl]:
+        return store_url.to_push(repo, to)
+
+    done = push_commits(repo, choose, tips, before, progress)
+    if not before or done.lacking or not repo.config.get(store_url.KEY):
+        return done
+    earlier = push_commits(repo, choose, tips, (), progress)
+    return pushed_together([done, replace(earlier, lacking=())])

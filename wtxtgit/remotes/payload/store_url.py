@@ -166,6 +166,18 @@ def trusted(repo: Repository, tips: Sequence[str] = ()) -> list[StoreUrl]:
         return []
 
 
+def elsewhere(repo: Repository, tips: Sequence[str]) -> list[StoreUrl]:
+    """Return all remotes that may have what a push lacks here; none without automatic fetching.
+
+    Whatever store is set, what was pushed before may be at a git remote.
+    """
+    first = trusted(repo, tips)
+    if not first:
+        return []
+    others = [of_git(remotes.asked(name), UrlOrigin.DEFAULT) for name in remotes.names(repo)]
+    return list({url.url: url for url in (*first, *others)}.values())
+
+
 def to_push(repo: Repository, pushed: Sequence[GitRemote]) -> list[StoreUrl]:
     """Return where payload goes beside a push to some repositories; raises as `chosen` does."""
     if not pushed:

@@ -1,0 +1,89 @@
+"""Whether the data of a remote's branch is where fetches look for it.
+
+A merge that was made on a forge brings texts from a fork into the branch, and leaves their data at
+the fork. Nothing is fetched here: the indexes of packs tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import history, remotes
+from wtxtgit.git.repository import Repository
+from wtxtgit.remotes.payload import detached_texts, store_url
+from wtxtgit.remotes.payload.remote import place_of
+from wtxtgit.remotes.payload.remote_packs import RemotePacks, UsableChunks
+from wtxtgit.store.pack import MAX_DEPTH
+from wtxtgit.store.place import store_of
+
+
+@dataclass(frozen=True, slots=True)
+class BranchData:
+    """What a place lacks of the data that the tip of a remote-tracking branch needs.
+
+    `chunks` are missing there, of the texts at `paths`. `elsewhere` is another remote that has all
+    of them; `is_here` tells that this clone does.
+    """
+
+    remote: str
+    branch: str
+    place: str
+    chunks: int = 0
+    paths: tuple[bytes, ...] = ()
+    is_here: bool = False
+    elsewhere: str | None = None
+
+
+def main_branch(repo: Repository) -> tuple[str, str] | None:
+    """Return the main remote, and its branch that counts: the present one's upstream, or HEAD."""
+    name = remotes.main(repo)
+    if name is None:
+        return None
+    for revision in ("@{upstream}", f"refs/remotes/{name}/HEAD"):
+        command = ("rev-parse", "--verify", "--quiet", "--symbolic-full-name", revision)
+        ref = repo.call(*command, ok=(0, 1, 128)).stdout.decode("utf-8", "surrogateescape").strip()
+        if ref.startswith(f"refs/remotes/{name}/") and history.find(repo, ref) is not None:
+            return name, ref.removeprefix("refs/remotes/")
+    return None
+
+
+def of_main_branch(repo: Repository) -> BranchData | None:
+    """Ask the place of payload for what the main branch needs; None if nothing is needed.
+
+    Raises as the place does.
+    """
+    found = main_branch(repo)
+    if found is None:
+        return None
+    remote, branch = found
+    texts = list(detached_texts.of_tree(repo, f"refs/remotes/{branch}", ()))
+    if not texts or not store_url.trusted(repo):
+        return None
+    store = store_of(repo)
+    first = store_url.chosen(repo)
+    others = [url for url in store_url.to_fetch(repo) if url != first]
+    packs = RemotePacks(place_of(repo, first), store.folder)
+    missing = _missing(packs, detached_texts.chunks_of(texts))
+    if not missing:
+        return BranchData(remote, branch, packs.place.label)
+    elsewhere = None
+    for other in others:
+        try:
+            there = RemotePacks(place_of(repo, other), store.folder)
+        except EnvironmentFailure:
+            continue
+        if not _missing(there, missing):
+            elsewhere = there.place.label
+            break
+    paths = tuple(text.path for text in texts if not missing.isdisjoint(text.chunks))
+    is_here = store.has(missing) == missing
+    return BranchData(remote, branch, packs.place.label, len(missing), paths, is_here, elsewhere)
+
+
+def _missing(packs: RemotePacks, chunks: Collection[bytes]) -> set[bytes]:
+    """Return the chunks that a remote lacks, or that can't be decoded from what it has."""
+    packs.reread()
+    usable = UsableChunks(packs)
+    return {chunk for chunk in chunks if not usable.has(chunk, MAX_DEPTH)}
