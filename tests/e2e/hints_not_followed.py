@@ -11,6 +11,7 @@ NOT_FOLLOWED = {
         "pip install 'wtxtgit[stream]'",
     ),
     "followed by tests/e2e/test_payload_goes_along.py": (
+        "wtxtgit push {} {}",
         "once no git is at work at the remote, remove that file there, and try again",
         "git {}push --prune {} '+refs/*:refs/*' '^refs/wtxt/*' mirrors all other refs",
     ),
