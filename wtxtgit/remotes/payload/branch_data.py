@@ -85,5 +85,7 @@ def of_main_branch(repo: Repository) -> BranchData | None:
 def _missing(packs: RemotePacks, chunks: Collection[bytes]) -> set[bytes]:
     """Return the chunks that a remote lacks, or that can't be decoded from what it has."""
     packs.reread()
+    # Those that are lost or marked may be gone soon.
+    packs.keep_reliable()
     usable = UsableChunks(packs)
     return {chunk for chunk in chunks if not usable.has(chunk, MAX_DEPTH)}
