@@ -183,7 +183,8 @@ class FormatError(InputError):
     """A container's structure can't be read.
 
     `kind` is "structure", "limit" or PICKLE, `offset` the byte in the file where the
-    reading stopped, `field` the name of the field in the format's spec.
+    reading stopped, `field` the name of the field in the format's spec. `needs` is how many bytes
+    the file has to have at least, if it ends too early for what it says.
     """
 
     def __init__(
@@ -193,8 +194,10 @@ class FormatError(InputError):
         kind: str = "structure",
         offset: int | None = None,
         field: str | None = None,
+        needs: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.needs = needs
         self.kind = kind
         self.offset = offset
         self.field = field

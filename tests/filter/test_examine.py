@@ -28,16 +28,21 @@ def test_the_facts_of_what_clean_writes_need_no_reading(name: str) -> None:
     text = b"".join(writer.stream())
     found = examine(memoryview(text), threads=1)
     # Of the empty file clean stores no text.
-    assert written_facts(writer) == replace(found, is_canonical=True)
+    if name == "empty":
+        found = replace(found, identity=("empty", "empty", True))
+    assert written_facts(writer, memoryview(FILES[name])) == replace(found, is_canonical=True)
     assert found.is_canonical == (name != "empty")
 
 
 def test_of_a_text_that_stands_for_a_file() -> None:
     """Clean writes it anew, whatever it was."""
-    text = b"".join(writer_of(FILES["opaque"]).stream())
-    assert written_facts(writer_of(text)) == examine(memoryview(text), threads=1)
+    content = FILES["opaque"]
+    text = b"".join(writer_of(content).stream())
+    found = examine(memoryview(text), threads=1)
+    assert written_facts(writer_of(text), memoryview(content)) == found
 
 
 def test_hashes_are_made_where_they_were_not() -> None:
-    assert written_facts(writer_of(b"x")) == written_facts(writer_of(b"x"))
-    assert written_facts(writer_of(b"x")) != written_facts(writer_of(b"y"))
+    one, other = memoryview(b"x"), memoryview(b"y")
+    assert written_facts(writer_of(b"x"), one) == written_facts(writer_of(b"x"), one)
+    assert written_facts(writer_of(b"x"), one) != written_facts(writer_of(b"y"), other)

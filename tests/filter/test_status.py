@@ -244,14 +244,13 @@ def test_a_file_that_is_not_what_its_ending_says(tracked: Repo) -> None:
     # Of an ending that says nothing, and a whole one.
     assert told["weights.bin"].format == "opaque"
     assert (told["weights.bin"].claims, told["model.safetensors"].claims) == (None, None)
-    (said,) = (
-        line
-        for line in tracked.wtxtgit("status").stdout.decode().splitlines()
-        if line.startswith("opaque:")
-    )
-    assert all(name in said for name in cut)
-    assert "weights.bin" not in said
-    assert b"opaque:" not in tracked.wtxtgit("status", "model.safetensors").stdout
+    said = tracked.wtxtgit("status").stdout.decode()
+    assert f"odd: cut.safetensors: cut at {len(MODEL) - 1} of {len(MODEL)} bytes: download" in said
+    assert "odd: cut.gguf: cut at 8 of at least 16 bytes: download it again" in said
+    assert "odd: cut.npz: a zip archive, cut at 7 bytes, before the list of its members" in said
+    assert "odd: empty.npz: empty" in said
+    assert said.count("odd: ") == len(cut)
+    assert b"odd: " not in tracked.wtxtgit("status", "model.safetensors").stdout
     # What it says tells why.
     assert b"FAILED" in tracked.wtxtgit("verify", "--", "cut.safetensors", ok=(1,)).stdout
 

@@ -22,7 +22,7 @@ from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.containers import registry
 from wtxtgit.errors import NotRead
-from wtxtgit.filter.content import ArtifactFacts, with_wsum
+from wtxtgit.filter.content import ArtifactFacts, with_wsum, wrong_content
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
@@ -35,7 +35,14 @@ from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.io.files import shown_path
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX
-from wtxtgit.report.audit import UNCHECKED, DetachedTexts, Finding, Severity, as_errors
+from wtxtgit.report.audit import (
+    ODD_CHECKPOINT,
+    UNCHECKED,
+    DetachedTexts,
+    Finding,
+    Severity,
+    as_errors,
+)
 from wtxtgit.report.check import (
     LARGE_BLOB,
     STALE_INDEX,
@@ -149,6 +156,7 @@ class _CheckWork:
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
         all_findings += self._judge_sizes(self._new(sizes))
+        all_findings += self._judge_identities(self._new(sizes))
         all_findings += self._judge_unfiltered({one.path for one in all_findings})
         all_findings += self._judge_sets()
         findings = tuple(dict.fromkeys(all_findings))
@@ -325,6 +333,15 @@ class _CheckWork:
             if message is not None:
                 severity = Severity.ERROR if size > limit else Severity.WARNING
                 yield Finding("", path, LARGE_BLOB, message, severity)
+
+    def _judge_identities(self, paths: Iterable[bytes]) -> Iterator[Finding]:
+        """Yield warnings for files that are not what their name says, or not whole."""
+        for path in paths:
+            facts = self._facts.get(self._staged.entries[path].oid)
+            if facts is None or path not in self._staged.snapshot.filtered:
+                continue
+            if (wrong := wrong_content(path, facts)) is not None:
+                yield Finding("", path, ODD_CHECKPOINT, wrong, Severity.WARNING)
 
     def _judge_unfiltered(self, reported: Container[bytes]) -> Iterator[Finding]:
         """Yield warnings for texts that went through the filter in a parent, but no longer do.

@@ -10,9 +10,13 @@ from collections.abc import Iterator, Mapping
 
 from wtxtgit.checkpoint.open import as_checked_out, blob
 from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.identity import identity, wrong_under
 from wtxtgit.git.repository import Repository
+from wtxtgit.model.array import NO_PAYLOAD
 from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.audit import ODD_CHECKPOINT, UNCHECKED, Finding
+from wtxtgit.store.place import store_of
+from wtxtgit.text.grammar import is_detached, is_text
 
 
 def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) -> Iterator[Finding]:
@@ -28,7 +32,14 @@ def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) ->
         # A pointer is reported elsewhere.
         if read_pointer(content) is not None:
             continue
-        data = as_checked_out(os.fsdecode(path), content, None).data
+        payload = (is_detached(content) and store_of(repo)) or NO_PAYLOAD
+        data = as_checked_out(os.fsdecode(path), content, None, payload=payload).data
+        # A native or a damaged text, or one whose data is not here, which is reported elsewhere.
+        if is_text(data):
+            continue
+        if (wrong := wrong_under(os.fsdecode(path), identity(data))) is not None:
+            yield Finding(commit, path, ODD_CHECKPOINT, wrong)
+            continue
         if any_format.identify(data) in (None, *registry.set_names()):
             continue
         findings = any_format.check(data)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.checkpoint.key_file import key_bytes
-from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached
+from wtxtgit.checkpoint.open import described, is_blob, is_file, read, read_attached
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown
@@ -27,7 +27,6 @@ from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
 from wtxtgit.text.delta.sides import DeltaSide, side_of_text, side_of_writer
-from wtxtgit.text.index import start_of
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter
@@ -100,7 +99,7 @@ def apply(
     """
     text = read(delta)
     if not grammar.is_delta(text):
-        raise InputError(f"{delta}: not a WTXT delta: {start_of(text)}")
+        raise InputError(f"{delta}: not a WTXT delta{described(text)}")
     # The delta first: if it is invalid, the large base need not be read.
     report = checked(delta, text)
     data = read_attached(base, threads=threads)

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import attached_pieces, payload_for, refuse_text, repository_of
+from wtxtgit.checkpoint.open import (
+    attached_pieces,
+    described,
+    payload_for,
+    refuse_text,
+    repository_of,
+)
 from wtxtgit.errors import InputError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import shown, view_file, write_output
@@ -17,7 +23,6 @@ from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.detached import rewritten
 from wtxtgit.text.grammar import is_detached, is_text
-from wtxtgit.text.index import start_of
 from wtxtgit.text.verify import verify
 
 Write = Callable[[Iterable[Buffer]], None]
@@ -91,7 +96,7 @@ def _read(path: Path) -> ByteView:
     text = view_file(path)
     if not is_text(text):
         refuse_pointer(shown(path), text)
-        raise InputError(f"{shown(path)}: not a WTXT text: {start_of(text)}")
+        raise InputError(f"{shown(path)}: not a WTXT text{described(text)}")
     return text
 
 

@@ -12,6 +12,7 @@ from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, nat
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.identity import Identity, identity, wrong_under
 from wtxtgit.errors import PICKLE, FormatError, InputError, NotRead, counted
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Pages
@@ -84,7 +85,8 @@ def _inspect_container(
     pictured: int,
 ) -> Inspection:
     data = target.data
-    cut = any_format.split(data)
+    cut, found = any_format.split(data), identity(data)
+    reason = cut.reason if found.says_little else found.what or cut.reason
     sizes = {array.name: array.data.nbytes for array in cut.arrays}
     parts = []
     offset = 0
@@ -99,10 +101,17 @@ def _inspect_container(
             raise InputError(f"{shown_name(target.name)}: {error.message}") from None
         unfinished = any_format.unfinished(data, options)
         kind = any_format.identify(data) or "opaque"
-        is_set = kind in registry.set_names()
-        reason = NotRead.because(error) if is_set else cut.reason or error.message
+        if reason is None or kind in registry.set_names():
+            reason = NotRead.because(error)
         if unfinished is None:
-            return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
+            return Inspection(
+                target.name,
+                kind,
+                len(data),
+                cut.layout.format,
+                reason,
+                tuple(parts),
+            )
         description = unfinished
     arrays: dict[tuple[int | None, str | None], str | None] = {
         (part.offset, part.name): part.array for part in parts if part.kind == "tensor"
@@ -129,11 +138,11 @@ def _inspect_container(
         description.format,
         len(data),
         cut.layout.format,
-        cut.reason if description.size is None else _SET,
+        reason if description.size is None else _SET,
         tuple(_with_details(parts, facts, description)),
         facts,
         description.metadata,
-        (*_notes(target.name, description, options), *any_format.in_one_line(refused)),
+        (*_notes(target.name, description, options, found), *any_format.in_one_line(refused)),
     )
 
 
@@ -245,7 +254,11 @@ def _with_details(
             yield replace(part, detail=detail, children=tuple(children))
 
 
-def _notes(name: str, description: Description, options: ReadOptions) -> Iterator[str]:
+def _notes(
+    name: str, description: Description, options: ReadOptions, found: Identity
+) -> Iterator[str]:
+    if not found.is_fault and (wrong := wrong_under(name, found)) is not None:
+        yield wrong
     alone = registry.part_note(name)
     if alone is not None:
         yield f"{alone}: inspect the folder instead"

@@ -444,3 +444,13 @@ def _is_at(out: Path, source: str) -> bool:
     with contextlib.suppress(OSError):
         return is_file(source) and out.samefile(source)
     return False
+
+
+def described(data: ByteView) -> str:
+    """End a message about a file that is not what was wanted: with its kind, or how it starts."""
+    # Imported here: most files are what was wanted.
+    from wtxtgit.containers.identity import identity, told
+    from wtxtgit.text.index import start_of
+
+    found = identity(data)
+    return f": {start_of(data)}" if found.says_little else f", but {told(found)}"

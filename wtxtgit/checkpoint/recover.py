@@ -31,7 +31,6 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger
 from wtxtgit.text.grammar import MAX_INLINE, is_delta, is_detached
-from wtxtgit.text.index import start_of
 from wtxtgit.text.recovery import deltas, ledgers, transport
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.reading import distance
@@ -219,7 +218,7 @@ def _recovered(
         recovery = recover_plain(plain, changes, heal, known, decoded)
     except TextError as error:
         # In the output of a compressor no line can be found.
-        why = str(error) if error.kind != "syntax" else f"{error}; {start_of(data)}"
+        why = str(error) if error.kind != "syntax" else f"{error}{opener.described(data)}"
         raise InputError(f"{opener.shown_name(target)}: {why}") from None
     decoded.finish()
     text = verified = None

@@ -14,6 +14,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.contents import native_tensors
 from wtxtgit.checkpoint.convert import source_of, write_tensors
 from wtxtgit.checkpoint.open import (
+    described,
     payload_for,
     read,
     refuse_text,
@@ -31,7 +32,7 @@ from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.text.arrays import snapshot_of
 from wtxtgit.text.file import array_bytes, assumed_layout, file_pieces
 from wtxtgit.text.grammar import is_text
-from wtxtgit.text.index import index, start_of
+from wtxtgit.text.index import index
 from wtxtgit.text.restoring import verify_into
 from wtxtgit.text.verify import TextReport, verify
 
@@ -57,7 +58,7 @@ def restore(
         if known is not None:
             hint = f"wtxtgit emit -- {shlex.quote(name)} makes its text"
             raise InputError(f"{name}: not a WTXT text, but a file ({known.name})", hint=hint)
-        raise InputError(f"{name}: not a WTXT text: {start_of(text)}")
+        raise InputError(f"{name}: not a WTXT text{described(text)}")
     wsum_bytes = wsum_beside(target) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(target, text))
     indexed.want_payload()

@@ -18,6 +18,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import (
     HERE,
     TargetPlace,
+    described,
     payload_for,
     public_name,
     read_checkpoint,
@@ -25,6 +26,7 @@ from wtxtgit.checkpoint.open import (
 )
 from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.identity import identity, wrong_under
 from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.progress import Portion, Progress, expect, finish_file
@@ -38,7 +40,6 @@ from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_delta, is_text
-from wtxtgit.text.index import start_of
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.age.armor import is_age
@@ -397,6 +398,7 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
     if alone is not None:
         hint = f"{alone}: verify the folder instead"
         return FileVerdict(path, kind or "unknown", (Problem("structure", hint),), known=False)
+    found = identity(data)
     unread = [problem for problem in findings.errors if problem.kind == PICKLE]
     if unread and kind is not None:
         return FileVerdict(path, kind, tuple(unread), known=False)
@@ -405,11 +407,17 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
         if not any_format.is_foreign(data):
             problem = Problem("syntax", _unknown(data))
         return FileVerdict(path, "unknown", (problem,), known=False)
+    errors, warnings = list(findings.errors), list(findings.warnings)
+    # First in a user's words, then as the reader says it.
+    if errors and found.is_fault and not found.is_told_by(errors[0].message):
+        errors.insert(0, Problem("structure", found.what or ""))
+    elif (wrong := wrong_under(path, found)) is not None and not found.is_fault:
+        warnings.insert(0, Problem("structure", wrong))
     return FileVerdict(
         path,
         kind,
-        tuple(findings.errors),
-        tuple(findings.warnings),
+        tuple(errors),
+        tuple(warnings),
         authenticated=findings.authenticated,
         signature=findings.signature,
     )
@@ -419,4 +427,4 @@ def _unknown(data: ByteView) -> str:
     """Return the message for a file of no known kind."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
         return "a WSUM means nothing without its text: verify the text, with --wsum and this file"
-    return f"not a WTXT text, ledger, delta or known container; {start_of(data)}"
+    return f"not a WTXT text, ledger, delta or known container{described(data)}"

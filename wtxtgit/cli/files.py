@@ -15,6 +15,9 @@ from wtxtgit.report.figures import size
 _OID_SHOWN = 10
 
 
+_MOST_WRONG = 10
+
+
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH...]", type=FilePath())
 @click.option("-A", "--all", "everything", is_flag=True, help="Add all files of the work tree.")
@@ -169,14 +172,11 @@ def status(paths: tuple[str, ...], no_cache: bool, as_json: bool) -> None:
     for state, about in filter_status.HELP.items():
         if any(file.state is state for file in report.files):
             print_line(f"{state}: {about}")
-    unreadable = [file.path for file in report.files if file.claims is not None]
-    if unreadable:
-        from wtxtgit.setup.diagnosis import listed
-
-        print_line(
-            f"opaque: stored byte for byte, because it can't be read as its ending says: "
-            f"{listed(unreadable)}; wtxtgit verify -- PATH shows why"
-        )
+    wrong = [file for file in report.files if file.wrong is not None]
+    for file in wrong[:_MOST_WRONG]:
+        print_line(f"odd: {os.fsdecode(file.path)}: {file.wrong}")
+    if len(wrong) > _MOST_WRONG:
+        print_line(f"and {len(wrong) - _MOST_WRONG} more; --json lists them")
 
 
 @click.command("ls-files")

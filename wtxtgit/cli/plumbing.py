@@ -230,7 +230,9 @@ def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
             known.put_blob(digest, len(data), oid, detached=True)
             return
         known.put_blob(digest, len(data), oid, is_binary=is_binary)
-        known.put_facts({oid: written_facts(text)})
+        # A text stands for another file, which would have to be made again.
+        if is_binary:
+            known.put_facts({oid: written_facts(text, data)})
 
 
 @Once

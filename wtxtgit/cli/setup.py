@@ -203,6 +203,10 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
             f"stored in their old form until they are added again: {listed(follows.other_form)}",
             f"{setup_track.form_hint(repo, follows.other_form)}, with .gitattributes in one commit",
         )
+    for odd in follows.odd[:_LARGE_SHOWN]:
+        warn(f"{listed([odd.path])}: {odd.message}")
+    if len(follows.odd) > _LARGE_SHOWN:
+        warn(f"{len(follows.odd) - _LARGE_SHOWN} more files are odd; --json lists them")
     for large in follows.sizes[:_LARGE_SHOWN]:
         warn(f"{listed([large.path])}: {large.message}")
     if follows.over_forges:

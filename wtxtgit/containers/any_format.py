@@ -83,7 +83,7 @@ def describe(
     whole = _whole(data)
     if whole is not None:
         return whole.describe(data, options)
-    reason = _why_whole(data)
+    reason = _why_unread(data)
     if is_foreign(data):
         raise FormatError(reason, offset=0, field="magic")
     return Description("opaque", metadata={"reason": reason})
@@ -127,7 +127,7 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Salvage:
 
     known = detected(data)
     if known is None or known.salvage is None:
-        raise FormatError(_why_whole(data), offset=0, field="magic")
+        raise FormatError(_why_unread(data), offset=0, field="magic")
     left = known.salvage().salvage(data, options)
     salvaged, missing, notes = list(left.tensors), list(left.missing), list(left.notes)
     for file in left.files:
@@ -251,7 +251,7 @@ def check(
         whole = _whole(data)
         if whole is not None:
             return whole.check(data)
-        raise FormatError(_why_whole(data), offset=0, field="magic")
+        raise FormatError(_why_unread(data), offset=0, field="magic")
     except FormatError as error:
         from wtxtgit.model.findings import Findings
 
@@ -297,7 +297,7 @@ def read(data: ByteView) -> Container:
         container: Container = whole.read(data)
         return container
     if known is None:
-        raise FormatError(_why_whole(data), offset=0, field="magic")
+        raise FormatError(_why_unread(data), offset=0, field="magic")
     return known.read().read(data)
 
 
@@ -324,6 +324,14 @@ def _whole(data: ByteView) -> WholeFiles | None:
     """Return the reader of a file that is recognised but stored whole, None for any other file."""
     known = stored_whole(data)
     return None if known is None or known.whole is None else known.whole()
+
+
+def _why_unread(data: ByteView) -> str:
+    """Say what a file is that is not read."""
+    from wtxtgit.containers.identity import identity  # clean asks for no words
+
+    found = identity(data)
+    return _why_whole(data) if found.says_little else found.what or _why_whole(data)
 
 
 def _why_whole(data: ByteView) -> str:

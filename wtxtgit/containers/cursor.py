@@ -49,9 +49,12 @@ def quoted(name: str) -> str:
     return ascii(name if len(name) <= MAX_QUOTED else name[:MAX_QUOTED] + "...")
 
 
-def fail(message: str, *, offset: int, field: str, kind: str = "structure") -> NoReturn:
+def fail(
+    message: str, *, offset: int, field: str, kind: str = "structure", needs: int | None = None
+) -> NoReturn:
     """Raise a FormatError whose message ends with the offset."""
-    raise FormatError(f"{message} at byte {offset}", kind=kind, offset=offset, field=field)
+    message = f"{message} at byte {offset}"
+    raise FormatError(message, kind=kind, offset=offset, field=field, needs=needs)
 
 
 def check_inside(start: int, length: int, size: int, field: str, at: int | None = None) -> None:
@@ -65,6 +68,7 @@ def check_inside(start: int, length: int, size: int, field: str, at: int | None 
             f"{field} of {length} bytes at byte {start} reaches outside of {size} bytes",
             offset=start if at is None else at,
             field=field,
+            needs=start + max(length, 0),
         )
 
 
@@ -117,7 +121,7 @@ class Cursor:
         if count < 0:
             fail(f"{field} has a negative length, {count}", offset=start, field=field)
         if count > self.size - start:
-            fail(f"{field} is cut short", offset=start, field=field)
+            fail(f"{field} is cut short", offset=start, field=field, needs=start + count)
         self.pos = start + count
         return start
 

@@ -249,8 +249,9 @@ class _AddWork:
             self.warn(f"{shown_path(path)}: {cleaned.warning}; stored unchanged", None)
             return oid
         self.contents.append((digest, len(data), oid, not is_text(data), path in self.detached))
-        if writer is not None and not writer.is_detached:
-            self.facts[oid] = written_facts(writer)
+        # A text stands for another file, which would have to be made again.
+        if writer is not None and not writer.is_detached and not is_text(data):
+            self.facts[oid] = written_facts(writer, data)
         return oid
 
     def _digest(self, descriptor: int) -> bytes:

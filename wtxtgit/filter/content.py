@@ -39,7 +39,7 @@ from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces, read_at
 from wtxtgit.io.workers import blake3_hasher
-from wtxtgit.model.array import FindPayload, Meta, Signature
+from wtxtgit.model.array import CONTAINER_FORMATS, FindPayload, Meta, Signature
 from wtxtgit.text.grammar import DETACHED_MAGIC, LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
 from wtxtgit.trust.local_secret import local_secret
 
@@ -69,7 +69,8 @@ class ArtifactFacts:
     bytes) is the SHA-256 of a detached text, or of the one that clean makes of a file. If it
     `lacks_payload` its facts may change once the payload is there: nothing else is wrong.
     `attached_opaque` is `opaque` of the attached form of a native text. `is_pointer` marks a
-    git-lfs pointer, of which clean makes no text.
+    git-lfs pointer, of which clean makes no text. `identity` has the fields of `Identity` if the
+    content is more than a file of the format that the schema names.
     """
 
     size: int
@@ -89,6 +90,7 @@ class ArtifactFacts:
     attached_opaque: bytes | None = None
     lacks_payload: bool = False
     is_pointer: bool = False
+    identity: tuple[str, str | None, bool] | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -106,14 +108,47 @@ class ArtifactFacts:
         return self.is_native or self.pending_root is not None
 
 
-def written_facts(writer: TextWriter) -> ArtifactFacts:
+def written_facts(writer: TextWriter, data: ByteView) -> ArtifactFacts:
     """Return the facts of a text that clean makes of a file, without reading it again.
 
     They are what `examine` finds about that text. `writer` is the one of a clean, which hashes the
-    file unless it has done so.
+    file `data`, no text, unless it has done so.
     """
     meta = writer.meta
-    return ArtifactFacts(writer.size, True, writer.root.sha256_all, meta.schema, text_meta=meta)
+    return ArtifactFacts(
+        writer.size,
+        True,
+        writer.root.sha256_all,
+        meta.schema,
+        text_meta=meta,
+        identity=_identity(data, meta.schema),
+    )
+
+
+def _identity(data: ByteView, schema: str) -> tuple[str, str | None, bool] | None:
+    """Return the identity of a file of which clean makes a text with this schema."""
+    from wtxtgit.containers.identity import identity
+
+    found = identity(data, is_read=schema != _OPAQUE)
+    is_plain = found.what is None and found.kind == _format(schema)
+    return None if is_plain else (*found,)
+
+
+def _format(schema: str) -> str:
+    return schema.partition("/")[0]
+
+
+def wrong_content(path: bytes, facts: ArtifactFacts) -> str | None:
+    """Return in words what is wrong with a content under this name; None if nothing is known."""
+    from wtxtgit.containers.identity import Identity, wrong_under
+
+    # These have findings of their own.
+    if facts.fault is not None or facts.is_pointer or facts.stands_for_itself:
+        return None
+    if facts.identity is not None:
+        return wrong_under(os.fsdecode(path), Identity(*facts.identity))
+    kind = _format(facts.schema)
+    return wrong_under(os.fsdecode(path), Identity(kind)) if kind in CONTAINER_FORMATS else None
 
 
 def examine(
@@ -160,10 +195,8 @@ def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload)
         )
     # What is proved about it is proved about its attached form.
     if report.is_container:
-        meta, is_canonical = report.index.meta, _is_canonical(data, report, threads)
-        return ArtifactFacts(
-            len(data), True, report.sha256_all, schema, is_canonical, text_meta=meta, detached=own
-        )
+        facts = _of_container(data, report, threads)
+        return replace(facts, detached=own)
     text = spooled(attached(data, report.index, report.layout, threads=threads))
     facts = replace(_examine(text, threads), size=len(data), detached=own)
     return replace(facts, attached_opaque=opaque_hash(text, threads=threads))
@@ -217,9 +250,14 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     if data[: len(MAGIC)] != MAGIC:
         snapshot = snapshot_of(any_format.split(data))
         root = TextWriter(snapshot, threads=threads).root
-        is_pointer = _is_pointer(data)
+        schema = snapshot.meta.schema
         return ArtifactFacts(
-            len(data), False, root.sha256_all, snapshot.meta.schema, is_pointer=is_pointer
+            len(data),
+            False,
+            root.sha256_all,
+            schema,
+            is_pointer=_is_pointer(data),
+            identity=_identity(data, schema),
         )
     report = verify(data, threads=threads)
     schema = report.index.meta.schema
@@ -238,8 +276,7 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
         return ArtifactFacts(
             len(data), True, sha256_all, schema, meta=meta, signed=signed, text_meta=meta
         )
-    is_canonical = _is_canonical(data, report, threads)
-    return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical, text_meta=meta)
+    return _of_container(data, report, threads)
 
 
 def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> ArtifactFacts:
@@ -270,25 +307,38 @@ def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> Artifa
     return replace(facts, sha256_all=sha256_all, fault=None, meta=meta, wsum_signed=signed)
 
 
-def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bool:
+def _of_container(text: ByteView, report: TextReport, threads: int | None) -> ArtifactFacts:
+    """Return the facts of a text that verified, and stands for a file."""
+    from wtxtgit.text.file import file_pieces, first_bytes
+
+    index, layout, schema = report.index, report.layout, report.index.meta.schema
+    facts = ArtifactFacts(
+        len(text), True, report.sha256_all, schema, is_canonical=False, text_meta=index.meta
+    )
+    if layout is None or index.root is None:
+        return facts
+    head = first_bytes(text, index, layout, len(DETACHED_MAGIC))
+    if not head or head.startswith(MAGIC) or (index.is_detached and is_detached(head)):
+        return facts
+    restored = spooled(file_pieces(text, index, layout, threads=threads))
+    if _is_pointer(restored):
+        return facts
+    is_canonical = _is_canonical(restored, report, threads)
+    return replace(facts, is_canonical=is_canonical, identity=_identity(restored, schema))
+
+
+def _is_canonical(restored: ByteView, report: TextReport, threads: int | None) -> bool:
     """Tell whether clean gives this very text for the file that it stands for.
 
     The text verified, and its arrays make up the file: if the file is cut into the same arrays in
     the same order their bytes are the same.
     """
     from wtxtgit.containers import any_format
-    from wtxtgit.text.file import file_pieces, first_bytes
     from wtxtgit.text.layout import snapshot_of
     from wtxtgit.text.write import TextWriter
 
     index, layout = report.index, report.layout
     if layout is None or index.root is None:
-        return False
-    head = first_bytes(text, index, layout, len(DETACHED_MAGIC))
-    if not head or head.startswith(MAGIC) or (index.is_detached and is_detached(head)):
-        return False
-    restored = spooled(file_pieces(text, index, layout, threads=threads))
-    if _is_pointer(restored):
         return False
     snapshot = snapshot_of(any_format.split(restored))
     if index.is_detached and TextWriter(snapshot, threads=threads).size <= MOST_ATTACHED:
@@ -516,6 +566,9 @@ def _facts_of(value: bytes) -> ArtifactFacts | None:
         for name in ("meta", "text_meta"):
             if record[name] is not None:
                 record[name] = Meta(**record[name])
+        if record["identity"] is not None:
+            kind, what, is_fault = record["identity"]
+            record["identity"] = kind, what, is_fault
         return ArtifactFacts(**record)
     except (ValueError, TypeError, KeyError):
         return None

@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.filter.content import ContentCache, file_digest, written_facts
+from wtxtgit.filter.content import (
+    ArtifactFacts,
+    ContentCache,
+    file_digest,
+    written_facts,
+    wrong_content,
+)
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.commit_files import stands_beside
@@ -202,7 +208,7 @@ def _is_blob(
         return None
     known.put_blob(digest, size, blob, is_binary=not detached, detached=detached)
     if cleaned.writer is not None and not cleaned.writer.is_detached:
-        known.put_facts({blob: written_facts(cleaned.writer)})
+        known.put_facts({blob: written_facts(cleaned.writer, cleaned.source)})
     return blob == oid
 
 
@@ -252,7 +258,8 @@ class FileStatus(JsonObject):
 
     Sizes are in bytes; None if there is none, or git would have to fetch the blob. `claims` is the
     format that the name's ending stands for, if the content is stored whole because it could not be
-    read as a checkpoint of any format; it may have been cut off.
+    read as a checkpoint of any format. `wrong` says what is wrong with the content under this name,
+    in words.
     """
 
     path: bytes
@@ -262,6 +269,7 @@ class FileStatus(JsonObject):
     blob_size: int | None = None
     file_size: int | None = None
     claims: str | None = None
+    wrong: str | None = None
 
 
 _OWN_SUFFIXES = (TEXT_SUFFIX, ENCRYPTED_SUFFIX)
@@ -373,12 +381,13 @@ def status(
     entries = filtered(repo, everything)
     with ContentCache(repo, key_file) as known:
         changes = file_changes(repo, entries, known, threads, progress).changes
-    present = _with_content(entries)
+        present = _with_content(entries)
+        facts = known.facts(entry.oid for entry in present)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
     # A conflict has up to three entries for one path.
     by_path = {entry.path: entry for entry in reversed(entries)}
     states = [
-        _status_of(repo, entry, changes.get(path, FileChange.NONE), heads)
+        _status_of(repo, entry, changes.get(path, FileChange.NONE), heads, facts)
         for path, entry in by_path.items()
     ]
     states += _encrypted(repo, everything, by_path.keys())
@@ -386,7 +395,11 @@ def status(
 
 
 def _status_of(
-    repo: Repository, entry: TreeEntry, change: FileChange, heads: Mapping[str, BlobHead]
+    repo: Repository,
+    entry: TreeEntry,
+    change: FileChange,
+    heads: Mapping[str, BlobHead],
+    facts: Mapping[str, ArtifactFacts],
 ) -> FileStatus:
     if entry.skipped:
         return FileStatus(entry.path, State.SPARSE, entry.oid)
@@ -400,8 +413,27 @@ def _status_of(
     head = heads[entry.oid]
     state = _state(file, entry.oid, head, change)
     kind = format_of(head.head, head.size)
-    claims = _claimed(entry.path) if kind == OPAQUE else None
-    return FileStatus(entry.path, state, entry.oid, kind, head.size, size, claims)
+    wrong = _wrong(file, entry, kind, facts.get(entry.oid))
+    claims = _claimed(entry.path) if wrong is not None and kind == OPAQUE else None
+    return FileStatus(entry.path, state, entry.oid, kind, head.size, size, claims, wrong)
+
+
+def _wrong(file: Path, entry: TreeEntry, kind: str, facts: ArtifactFacts | None) -> str | None:
+    """Say what is wrong with a content under its name, as is known of the blob or the file."""
+    if facts is not None:
+        return wrong_content(entry.path, facts)
+    if kind not in CONTAINER_FORMATS and kind != OPAQUE:
+        return None
+    from wtxtgit.containers.identity import Identity, identity, wrong_under
+
+    name = os.fsdecode(entry.path)
+    if kind != OPAQUE:
+        return wrong_under(name, Identity(kind))
+    # The blob has the file's bytes, but in lines that would have to be decoded.
+    if work_tree.file_head(file) is None:
+        return None
+    data = view_file(file)
+    return None if is_text(data) else wrong_under(name, identity(data))
 
 
 def _claimed(path: bytes) -> str | None:

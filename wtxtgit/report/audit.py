@@ -45,6 +45,7 @@ def _mended(command: str, about: str = "") -> str:
 
 UNSEALED = "unsealed"
 ODD_CHECKPOINT = "odd-checkpoint"
+"""Audits find this kind only if they are strict."""
 UNCHECKED = "unchecked-checkpoint"
 """A checkpoint over a limit: only strict checks and audits find this kind."""
 HINTS = {

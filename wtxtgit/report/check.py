@@ -49,7 +49,8 @@ HINTS = {
     "bad-root": "git log --oneline -- :/.wtxt/signers  # set the config wtxtgit.trustRoot to a "
     "commit that has signers, and that HEAD descends from",
     ODD_CHECKPOINT: f"{_UNSTAGE} PATH  # wtxtgit verify --strict -- PATH shows the "
-    "problems; git config --unset wtxtgit.strict if the file is fine",
+    "problems; if the file is fine, only wtxtgit.strict refuses it: git config --unset "
+    "wtxtgit.strict",
     UNCHECKED: "wtxtgit verify --strict -- PATH  # shows the limit; git config --unset "
     "wtxtgit.strict commits the file unchecked",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "

@@ -24,7 +24,7 @@ from wtxtgit.git.attributes import Line
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.turn import turn
-from wtxtgit.io.files import failures, replace_file
+from wtxtgit.io.files import failures, replace_file, view_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
@@ -88,6 +88,14 @@ class SizeWarning(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class OddFile(JsonObject):
+    """A file that is not what its name says, or not whole; `message` says what it is."""
+
+    path: bytes
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Consequences:
     """What tracking or untracking means for existing files.
 
@@ -97,6 +105,7 @@ class Consequences:
     git's keys that suit them better. `long` counts the files whose diff forges may not show,
     `over_forges` those that forges may refuse. `other_form` are committed in the other form, whole
     or detached, than they are tracked in. `texts` are no longer tracked but still text in git.
+    `odd` are files that `git add` would add and that are not what their name says, or not whole.
     """
 
     raw: tuple[bytes, ...] = ()
@@ -108,6 +117,7 @@ class Consequences:
     texts: tuple[bytes, ...] = ()
     pointers: tuple[bytes, ...] = ()
     of_lfs: tuple[bytes, ...] = ()
+    odd: tuple[OddFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,7 @@ class Tracking(JsonObject):
         "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
         "settings=consequences.settings over_diff_limit=consequences.long texts=consequences.texts "
         "other_form=consequences.other_form pointers=consequences.pointers "
-        "of_lfs=consequences.of_lfs"
+        "of_lfs=consequences.of_lfs odd=consequences.odd"
     )
 
     file: Path
@@ -563,7 +573,23 @@ def _consequences(repo: Repository, machine: Machine) -> Consequences:
         sum(size.text > limit for size in texts),
         tuple(entry.path for entry in forms.other_form),
         pointers=tuple(entry.path for entry in forms.pointers),
+        odd=tuple(_odd_files(repo, {size.path for size in texts} - {e.path for e in entries})),
     )
+
+
+def _odd_files(repo: Repository, paths: Iterable[bytes]) -> Iterator[OddFile]:
+    """Yield those of the files that are not what their names say; hooks judge what is staged."""
+    # Imported here: mostly there is no such file yet.
+    from wtxtgit.containers.identity import identity, wrong_under
+
+    for path in sorted(paths):
+        if work_tree.file_head(repo.file(path)) is None:
+            continue
+        data = view_file(repo.file(path))
+        if grammar.is_text(data):
+            continue
+        if (wrong := wrong_under(os.fsdecode(path), identity(data))) is not None:
+            yield OddFile(path, wrong)
 
 
 def pull_hint(repo: Repository, paths: Sequence[bytes]) -> str:

@@ -212,12 +212,7 @@ def quote(raw: bytes) -> str:
 
 def start_of(data: ByteView) -> str:
     """Describe how content starts, for messages about content that is not the expected text."""
-    # Imported late: rarely needed.
-    from wtxtgit.io.compressed import compression
-
     start = bytes(data[:_QUOTED])
-    if (name := compression(start)) is not None:
-        return f"it is compressed with {name}: unpack it first"
     return f"it starts with {quote(start)}" if start else "it is empty"
 
 
