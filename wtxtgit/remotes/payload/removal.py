@@ -63,7 +63,7 @@ def removal(
     aged = old(unneeded | copied | seen.gone)
     remove = (unneeded | copied) & aged & seen.marked
     fresh = (unneeded & seen.packs) - seen.marked - aged
-    of_fresh = {index(name).name(row) for name in fresh for row in range(index(name).count)}
+    of_fresh = {held.name(row) for held in map(index, fresh) for row in range(held.count)}
     mark = (unneeded & aged) - remove - holding(seen.packs, of_fresh, index)
     return Removal(mark, remove, seen.gone & aged, unneeded - mark - remove)
 
