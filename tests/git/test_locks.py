@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit import Repo
 from wtxtgit.git import locks
-from wtxtgit.git.run import executable
+from wtxtgit.git.run import GitFailure, executable
 from wtxtgit.setup import doctor
 from wtxtgit.setup.diagnosis import Level
 
@@ -72,6 +72,15 @@ def test_a_wtxtgit_that_meets_such_a_lock_says_what_helps(tracked: Repo) -> None
     tracked.wtxtgit("doctor", "--fix")
     assert not lock.exists()
     tracked.wtxtgit("add", "-A")
+
+
+def test_a_lock_at_a_remote_is_not_told_as_one_here(tracked: Repo) -> None:
+    remote = tracked.clone("remote.git", "--bare")
+    remote.write("refs/heads/main.lock", b"")
+    tracked.commit("new")
+    with pytest.raises(GitFailure, match="cannot lock ref") as failure:
+        tracked.repository.git("push", str(remote.path), "main")
+    assert failure.value.hint is None
 
 
 def test_a_lock_that_a_process_has_open_stays(tracked: Repo) -> None:

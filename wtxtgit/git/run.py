@@ -87,8 +87,9 @@ class GitFailure(EnvironmentFailure):
         message = stderr[-_STDERR_SHOWN:].strip().partition(b"\n\n")[0]
         words = message.decode("utf-8", "backslashreplace")
         command = " ".join(_shown(argument) for argument in arguments)
-        # Of a file that git locks for writing; what git says besides is in the user's language.
-        hint = LOCKED if b".lock'" in stderr else None
+        # Of a file here that git locks to write it; the rest may be in the user's language.
+        here = (line for line in stderr.splitlines() if not line.startswith(b"remote:"))
+        hint = LOCKED if any(b".lock'" in line for line in here) else None
         ended = f"git {command} ended with {code}"
         super().__init__(f"{ended}: {words}" if words else ended, hint=hint)
         self.code = code
