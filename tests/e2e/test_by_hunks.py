@@ -91,6 +91,17 @@ def test_what_is_in_the_stash_is_named(edited: Repo) -> None:
     assert restored(edited, done.stderr.decode()) == model(2.0)
 
 
+def test_a_damaged_object_hides_no_other(edited: Repo) -> None:
+    by_hunks(edited, "checkout -p", 0)
+    for number in range(4):
+        oid = edited.git("hash-object", "-w", "--stdin", stdin=b"WTXT 1\n%d" % number).decode()
+        broken = edited.path / ".git/objects" / oid[:2] / oid[2:].strip()
+        broken.chmod(0o644)
+        broken.write_bytes(b"x\x9c" if number else b"")
+    done = edited.wtxtgit("recover", NAME, ok=(0, 1))
+    assert restored(edited, done.stderr.decode()) == model(2.0)
+
+
 def test_adding_by_hunks_leaves_the_file(edited: Repo) -> None:
     """The index has a damaged text then, which the hook and `check` refuse."""
     by_hunks(edited, "add -p", 0)

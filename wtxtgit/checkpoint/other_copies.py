@@ -29,6 +29,7 @@ from wtxtgit.errors import (
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import history, index
+from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
@@ -283,10 +284,13 @@ def _of_repository(
 def _unreferenced_texts(repo: Repository) -> Iterator[str]:
     from wtxtgit.git.store.reader import blob_heads
 
-    oids = history.unreferenced_blobs(repo)
-    for oid, blob in blob_heads(repo, oids).items():
-        if grammar.is_text(blob.head):
-            yield oid
+    # The reader keeps git's process for all of them.
+    with BlobReader(repo):
+        for oid in history.unreferenced_blobs(repo):
+            # A damaged object must not hide the others.
+            with contextlib.suppress(EnvironmentFailure):
+                if grammar.is_text(blob_heads(repo, [oid])[oid].head):
+                    yield oid
 
 
 def versions(target: str, data: ByteView) -> tuple[OtherVersion, ...]:
@@ -302,9 +306,10 @@ def versions(target: str, data: ByteView) -> tuple[OtherVersion, ...]:
     stashed = None if path is None else history.find(repo, f"{_STASH}:{os.fsdecode(path)}")
     found = []
     for oid in dict.fromkeys((*([stashed] if stashed else ()), *_unreferenced_texts(repo))):
-        theirs = _hashes(opener.blob(repo, oid))
-        if theirs and (same := len(theirs & ours)):
-            found.append(OtherVersion(oid, same, len(theirs)))
+        with contextlib.suppress(EnvironmentFailure):
+            theirs = _hashes(opener.blob(repo, oid))
+            if theirs and (same := len(theirs & ours)):
+                found.append(OtherVersion(oid, same, len(theirs)))
     found.sort(key=lambda one: one.same / one.hashes, reverse=True)
     # Half of a stash that was made by hunks is as damaged as this text.
     whole = (one for one in found if _verifies(repo, one.blob))

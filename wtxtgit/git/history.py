@@ -544,10 +544,19 @@ def unreferenced_blobs(repo: Repository) -> list[str]:
     """Return the blobs to which no ref and no index refers: of dropped stashes, of commits that
     were amended, and those that were staged or stored and never committed.
 
-    Objects that are damaged or missing do not end this.
+    Where objects are damaged or missing, blobs that something refers to may be among them.
     """
-    options = ("--unreachable", "--connectivity-only", "--no-reflogs", "--no-progress")
-    done = repo.call("fsck", *options, ok=tuple(range(128)))
-    kind = b"unreachable blob "
-    lines = done.stdout.splitlines()
-    return [line.removeprefix(kind).decode("ascii") for line in lines if line.startswith(kind)]
+    ok = tuple(range(129))
+    # Of a partial clone nothing is fetched for this.
+    options = (
+        "--missing=allow-any",
+        "--objects",
+        "--no-object-names",
+        "--all",
+        "--indexed-objects",
+    )
+    referenced = set(repo.call("rev-list", *options, ok=ok).stdout.split())
+    check = "--batch-check=%(objecttype) %(objectname)"
+    listed = repo.call("cat-file", "--batch-all-objects", "--unordered", check, ok=ok).stdout
+    words = (line.split(b" ") for line in listed.splitlines())
+    return [oid.decode("ascii") for kind, oid in words if kind == b"blob" and oid not in referenced]
