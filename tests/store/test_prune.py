@@ -185,6 +185,28 @@ def test_who_adds_is_waited_for(store: Store) -> None:
     assert held(store) >= {*map(named, [*old, *trained(old)])}
 
 
+def test_what_is_being_added_is_spared(store: Store) -> None:
+    """A process adds file after file, and nothing names them before its end."""
+    old, new = weights(3), weights(3, seed=5)
+    added(store, old)
+    make_old(store)
+    adding = Store(store.folder)
+    with adding.own.leased():
+        added(adding, [new[0], old[0]])
+        keeping(Store(store.folder), [])
+        assert held(store) >= {*map(named, [new[0], old[0]])}
+        added(adding, new[1:])
+        adding.join_small()
+        keeping(Store(store.folder), [])
+        assert held(store) >= {*map(named, [*new, old[0]])}
+    assert [path.name for path in store.folder.glob("adding-*")] == []
+    left = store.folder / "adding-0123456789abcdef"
+    left.touch()
+    keeping(Store(store.folder), [])
+    assert held(store) == set()
+    assert not left.exists()
+
+
 def test_not_beside_a_repack(store: Store) -> None:
     added(store, weights(1))
     with (

@@ -82,6 +82,8 @@ PAIRS = (
     Pair("store prune, add", payload.old_and_changed, _PRUNE, ("add", "."), over_again=True),
     Pair("store prune, git add", payload.old_and_changed, _PRUNE, ("git", "add", "."),
          over_again=True),
+    Pair("store prune, git add of many", payload.old_and_many_new, (*_PRUNE, "--expire", "0"),
+         ("git", "add", "."), over_again=True),
     Pair("store prune", payload.old, _PRUNE, _PRUNE),
     Pair("recover --as-commit", starts.damaged, ("recover", MODEL, "--as-commit"),
          ("recover", MODEL, "--as-commit")),
@@ -193,6 +195,8 @@ def _wrong(
             yield f"{' '.join(one.command)} ended with {one.code}, then {again.code}: {told}"
     if pair.over_again:
         _started(pair.first, place, "over again").end()
+    if lacking := place.unpaid():
+        yield f"staged texts lack {sorted(lacking)}"
     state = _state(place)
     if state not in wanted:
         other = [part for part, *usual in zip(state, *wanted, strict=True) if part not in usual]

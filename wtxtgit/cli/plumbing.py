@@ -7,7 +7,7 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from threading import RLock
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_until = ExitStack()
+"""What is left when the process ends."""
 _BUFFER = 1024 * 1024
 _DETACHED_MEMORY = 64 * 1024 * 1024
 """Bytes of a file that are held where texts are detached: large files are what that is for."""
@@ -71,6 +73,7 @@ def _run_and_keep(arguments: list[str]) -> int:
         # Those of all files at once.
         if _proved.has_value:
             _proved().close()
+        _until.close()
 
 
 def _join(repo: Repository) -> None:
@@ -172,7 +175,16 @@ def _keeping(path: bytes) -> AbstractContextManager[Keep]:
     """Keep the payload of a path in the repository's store."""
     from wtxtgit.filter.payload import keeping
 
+    _lease()
     return keeping(_repository(), lambda: _staged().text(path))
+
+
+@Once
+def _lease() -> None:
+    """Have a prune spare what is added until git has ended this process: it waits for that."""
+    from wtxtgit.store.place import store_of
+
+    _until.enter_context(store_of(_repository()).own.leased())
 
 
 @Once

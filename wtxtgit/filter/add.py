@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
@@ -169,6 +169,7 @@ class _AddWork:
         threads = self.threads or default_threads()
         self._proved = ProvedTexts(lambda: self.known)
         with (
+            self._leased(paths),
             ContentCache(self.repo, self.key_file) as self.known,
             ObjectStore(self.repo) as self.store,
             PackWriter(self.store, len(paths), threads) as self.pack,
@@ -182,6 +183,11 @@ class _AddWork:
             self.pack.finish()
             self._learn()
             yield staged
+
+    def _leased(self, paths: Sequence[bytes]) -> AbstractContextManager[None]:
+        """Have a prune spare the payload until the index names it."""
+        is_any = not self.detached.isdisjoint(paths)
+        return store_of(self.repo).own.leased() if is_any else nullcontext()
 
     @contextmanager
     def _storing(self, paths: Sequence[bytes]) -> Iterator[None]:

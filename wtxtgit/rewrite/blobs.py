@@ -79,6 +79,7 @@ def make_blobs(
     new_blobs = NewBlobs()
     expected = len(versions) + len(attribute_files)
     with (
+        store_of(repo).own.leased(),
         ObjectStore(repo) as store,
         PackWriter(store, expected, threads or default_threads()) as pack,
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import stat
 import sys
@@ -29,7 +30,7 @@ from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io import clock
 from wtxtgit.io.files import failures, make_folder, opened_regular, read_view, shown
 from wtxtgit.io.spool import Spool, spooled
-from wtxtgit.io.temporary import new_file, opened_folder
+from wtxtgit.io.temporary import FileInMaking, kept_file, new_file, opened_folder, remove
 from wtxtgit.io.view import Buffer, mapped, pieces, same_bytes, write_all
 from wtxtgit.store.pack import (
     FILE_NAME,
@@ -55,6 +56,7 @@ _MAGIC, _VERSION = b"WTXTSIDX", 1
 _ROW = NAME_SIZE + 4 + 4
 _PACK = NAME_SIZE + 8
 _DIGEST = 32
+_LEASE = "adding-"
 _INDEX_MODE = 0o644
 # Packs that the index lacks are read one by one: up to this number of packs, and this fraction of
 # all chunks, so that rewriting the index is cheap compared with having written the packs.
@@ -437,6 +439,8 @@ class PackFolder:
         self._is_proved = False
         self._open: OrderedDict[str, ChunkPack] = OrderedDict()
         self._used: set[str] = set()
+        self._until: contextlib.ExitStack | None = None
+        self._lease: FileInMaking | None = None
         self._small: dict[str, Sequence[ChunkEntry]] = {}
         self.small_nbytes = 0
         """The size of the small packs that were added through this object."""
@@ -472,11 +476,49 @@ class PackFolder:
         with contextlib.ExitStack() as closing:
             # On a file system without locks nobody drops chunks: see `dropping`.
             self._lock_packs(closing, fcntl.LOCK_SH)
+            self._take_lease()
             # The folder may have very many packs. What was used before is looked at again.
             self._used.clear()
             if not all(pack.path.exists() for pack in self._open.values()):
                 self.refresh()
             yield
+
+    @contextlib.contextmanager
+    def leased(self) -> Iterator[None]:
+        """Have a prune spare what is added or used in the block, however young that may be.
+
+        Until the index or a ref moves nothing names it.
+        """
+        try:
+            with contextlib.ExitStack() as self._until:
+                yield
+        finally:
+            self._until = self._lease = None
+
+    def _take_lease(self) -> None:
+        """Take the lease of the block, once there is a folder."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._until is not None and self._lease is None:
+                # Removes what killed processes left.
+                self.leased_since()
+                folder = self._until.enter_context(opened_folder(self.folder))
+                name = f"{_LEASE}{os.urandom(8).hex()}"
+                self._lease = self._until.enter_context(kept_file(folder, self.folder, name))
+                # Where nothing can be written nothing is added.
+                if self._lease is not None:
+                    self._until.callback(self._lease.drop)
+
+    def leased_since(self) -> float:
+        """Return since when what is added is spared, in seconds since 1970; infinity if nothing is.
+
+        What killed processes left is removed.
+        """
+        since = math.inf
+        for lease in self.folder.glob(f"{_LEASE}*"):
+            with contextlib.suppress(OSError):
+                if not remove(lease):
+                    since = min(since, lease.stat().st_mtime)
+        return since
 
     @contextlib.contextmanager
     def dropping(self) -> Iterator[None]:

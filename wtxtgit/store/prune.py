@@ -45,6 +45,8 @@ class _Pruning:
     def __init__(self, store: Store, judge: Judge) -> None:
         self._store = store
         own = self._own = store.own
+        # First: what a process that has ended by now has added is named by the index or a ref.
+        leased_since = own.leased_since()
         self._before = own.names
         self._times = {name: own.time(name) for name in self._before}
         chunks: dict[bytes, float] = {}
@@ -52,7 +54,8 @@ class _Pruning:
             for row in range(pack.index.count):
                 chunk = pack.index.name(row)
                 chunks[chunk] = max(chunks.get(chunk, 0.0), self._times[name])
-        kept = _with_bases(own, self._before, judge(chunks))
+        leased = {chunk for chunk, time in chunks.items() if time >= leased_since}
+        kept = _with_bases(own, self._before, judge(chunks) | leased)
         self.gone = chunks.keys() - kept
         self._nbytes = 0
         self._whole: set[str] = set()

@@ -173,6 +173,12 @@ def old_and_changed(place: Place) -> None:
     place.write("new.safetensors", model(4))
 
 
+def old_and_many_new(place: Place) -> None:
+    old(place)
+    for seed in range(10, 18):
+        place.write(f"new-{seed}.safetensors", model(seed))
+
+
 def four_work_trees(place: Place) -> None:
     """Each has a new file of its own, and one that all have."""
     committed(place)
