@@ -325,3 +325,18 @@ class TestTwice:
         put(wtxtgit, with_wrong_character(told))
         assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 0
         assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == told
+
+
+def test_a_text_without_its_last_line_feed_is_said_to_be_that(
+    wtxtgit: Command, text: bytes
+) -> None:
+    (wtxtgit.folder / "m.wtxt").write_bytes(text[:-1])
+    done = wtxtgit("verify", "m.wtxt")
+    assert done.code == 1
+    assert b"the text ends in this line, without its line feed" in done.out
+    recovered = wtxtgit("recover", "m.wtxt")
+    assert recovered.code == 0
+    assert recovered.out.startswith(b"undone: missing line feed at the end\n")
+    # Within a header's line: cut, too.
+    (wtxtgit.folder / "m.wtxt").write_bytes(text[:60])
+    assert b"the text ends in this line, without its line feed" in wtxtgit("verify", "m.wtxt").out

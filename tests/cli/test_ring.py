@@ -263,3 +263,17 @@ def test_pull_refuses_another_chain(wtxtgit: Command, target: Path) -> None:
     (target / "gen-000002.wtxt").write_bytes((other / "gen-000002.wtxt").read_bytes())
     done = wtxtgit("pull", "target", "--gen", "2", "-o", "b.wtxt")
     assert done.complaint() == "generation 2 does not follow generation 1, which is already there"
+
+
+def test_a_push_names_what_sends_refused_files_again(wtxtgit: Command, exp1: Path) -> None:
+    with Ring(exp1) as ring:
+        for generation in ring.state.generations:
+            (one,) = generation.deliveries
+            ring.delivery(generation.gen, replace(one, state=DeliveryState.DELIVERED))
+        ring.delivery(3, replace(one, state=DeliveryState.REFUSED, why="no"))
+    done = wtxtgit("ring", "push", "exp1")
+    assert done.out == b"nothing to send\n"
+    assert "1 file refused or expired earlier" in done.err
+    assert "hint: wtxtgit ring retry -- exp1 sends them again\n" in done.err
+    assert wtxtgit("ring", "retry", "exp1").code == 0
+    assert "retry" not in wtxtgit("ring", "push", "exp1").err

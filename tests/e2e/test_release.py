@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.slow
 PYTHON = str(Path(sys.prefix, "bin", "python"))
 """Not what tests start in its place, which has wtxtgit alone."""
 TAG = "v1.0"
+PAGE = Path(__file__).parents[2] / "docs/sealing.md"
 PEM_PASSPHRASE = b"open"
 
 
@@ -117,6 +120,29 @@ def test_model_signing_verifies_what_an_ec_key_signed(
     assert model_signing() != 0
     told = verdict(tagged, str(bundle), *public, "--against", str(folder), ok=(1,))
     assert kinds(told) == ["sha256"]
+
+
+@pytest.mark.remote
+def test_the_line_of_the_page_verifies_a_release_of_all_files(
+    tagged: Sealed, tmp_path: Path
+) -> None:
+    (line,) = re.findall(r"^model_signing verify .*$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert b".gitattributes" in tagged.git("ls-files")
+    key = ec_key(tmp_path, ec.SECP256R1())
+    bundle = released(tagged, "--key", str(key), "--all-files")
+    bundle.rename(tmp_path / "v1.0.sig")
+    tagged.git("clone", "-q", "-b", TAG, str(tagged.path), str(tmp_path / "FOLDER"))
+    for oid, content in ((MODEL, 2.0), (OTHER, 3.0), (f"sub/{OTHER}", 4.0)):
+        (tmp_path / "FOLDER" / oid).write_bytes(checkpoint(content))
+
+    def run() -> subprocess.CompletedProcess[bytes]:
+        words = [PYTHON, "-m", *shlex.split(line)]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
+
+    done = run()
+    assert done.returncode == 0, done
+    (tmp_path / "FOLDER/.gitattributes").write_bytes(b"* -filter\n")
+    assert run().returncode != 0
 
 
 @pytest.mark.remote

@@ -73,7 +73,7 @@ _output_option = click.option(
 @click.option(
     "--pending",
     is_flag=True,
-    help="Write the text without its root; finalize writes that to OUT.root.wsum.",
+    help="Write the text without its root; wtxtgit finalize OUT writes that to OUT.root.wsum.",
 )
 @click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows per chunk.")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.boundary import complain
+from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import FILE, FilePath, identity_option, opening_keys, passphrase_option
 from wtxtgit.cli.output import (
@@ -187,7 +188,28 @@ def push(
 
     with progress("sending", None, noun="generation") as advance:
         sent = upkeep.push(folder, _opener(key, passphrase_fd), targets, advance)
-        return _tell_sent(sent, as_json)
+        code = _tell_sent(sent, as_json)
+    if not as_json and (left := _left_out(folder)):
+        note(
+            f"{counted(left, 'file')} refused or expired earlier: a push leaves such files out",
+            f"wtxtgit ring retry -- {shlex.quote(str(folder))} sends them again",
+        )
+    return code
+
+
+def _left_out(folder: Path) -> int:
+    """Count what no push sends again."""
+    from wtxtgit.stream.overview import RankedState, read_ring
+    from wtxtgit.stream.state import DeliveryState
+
+    state = read_ring(folder)
+    parts: list[Generation] = []
+    if isinstance(state, RankedState):
+        parts += (part for one in state.generations for part in one.parts.values())
+    else:
+        parts += state.generations
+    ended = (DeliveryState.REFUSED, DeliveryState.EXPIRED)
+    return sum(delivery.state in ended for part in parts for delivery in part.deliveries)
 
 
 @ring.command()

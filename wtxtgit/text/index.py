@@ -186,6 +186,10 @@ class LineCursor:
             )
 
     def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
+        left = len(self._text) - self._pos
+        # Cut within a line, or an editor or a transport removed the last line feed.
+        if kind == "syntax" and 0 < left <= NEAR and self._no_more_lines():
+            message += "; the text ends in this line, without its line feed"
         raise TextError(
             kind, message, line=line or self._line, array=self._array, chunk=self._chunk
         )

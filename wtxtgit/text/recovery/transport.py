@@ -65,6 +65,7 @@ _MOST_FIRST_LINES = 4
 _NEAR = 64 * 1024
 """Only this many bytes at a text's start are searched for marks of a transport."""
 AROUND = "text before and after"
+NO_LINE_FEED = "missing line feed at the end"
 _QUOTING, _INDENTATION = "quote marks", "indentation"
 _ON_EACH_LINE = (
     _Mark("trailing spaces", _TRAILING, (b" \n", b"\t\n", b"\r\n", b"\f\n", b"\v\n")),
@@ -103,7 +104,9 @@ def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
         if bytes(text[-_LINE:]).endswith(_LAST_LINES):
             return text, ()
         end = _end_of(text)
-        return (text, ()) if end is None else (text[:end], (AROUND,))
+        if end is None:
+            return text, ()
+        return text[:end], (NO_LINE_FEED if end == len(text) else AROUND,)
     plain, changes = _undone(bytes(text), _within)
     if not _is_lined(plain[:_NEAR]) and (broken := lined(plain)) != plain:
         plain, changes = broken, (*changes, "line breaks")
@@ -152,7 +155,8 @@ def _undone(
         for what, undo in () if encodings.is_plain(plain) else _OF_ALL:
             change(what, undo)
         if within is not None:
-            change(AROUND, within)
+            cut = within(plain)
+            change(NO_LINE_FEED if cut == plain + b"\n" else AROUND, within)
         for mark in _ON_EACH_LINE:
             change(mark.what, partial(_without, mark))
         # This joins lines: marks at their beginnings must be removed before.
