@@ -7,7 +7,7 @@ because this runs before every commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from wtxtgit.git import history, index
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, TEXT_SUFFIX
 from wtxtgit.report.check import CheckReport
@@ -71,7 +71,7 @@ def check(
         before = [snapshots.files(oid) for oid in parents]
         is_plain = not texts and all(one.is_plain for one in (snapshot, *before))
         # What the trust root knows may have been removed in earlier commits.
-        if is_plain and request.trust_root is None:
+        if is_plain and request.trust_root is None and not _filtered_here(repo, entries):
             return CheckReport()
         # Imported here: numpy and cryptography take longer to load than git takes to answer.
         from wtxtgit.chain.reader import Facts
@@ -105,6 +105,14 @@ def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:
         if oid != parents[0] and not history.is_ancestor(head.repo, oid, parents[0])
     ]
     return list(dict.fromkeys([*parents, *merging]))
+
+
+def _filtered_here(repo: Repository, entries: Container[bytes]) -> bool:
+    """Tell whether settings of this clone alone have anything filtered that is staged."""
+    if repo.is_bare or not repo.has_own_attributes():
+        return False
+    staged = [path for path in index.staged_paths(repo) if path in entries]
+    return any(one["filter"] in FILTERS for one in repo.attributes(staged, ("filter",)).values())
 
 
 def _texts(

@@ -22,7 +22,7 @@ from wtxtgit.errors import (
     UsageError,
 )
 from wtxtgit.filter.content import ContentCache
-from wtxtgit.filter.status import file_changes, tracked
+from wtxtgit.filter.status import file_changes, filtered_here_alone, tracked
 from wtxtgit.git import index
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
@@ -38,6 +38,7 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup.diagnosis import arguments_here, listed
+from wtxtgit.setup.track import here_alone_hint
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.signing import SigningKey
 
@@ -129,6 +130,7 @@ def seal(
             [p.taken_from + LEDGER_SUFFIX for p in plans if p.taken_from is not None],
         )
         outcomes, doubts = tuple(_outcome(plan) for plan in plans), tuple(planner.contents.doubts)
+        doubts += tuple(_here_alone_doubts(files, outcomes))
         note = contents.opener.note() if "opener" in vars(contents) else None
         if signer is None:
             if options.staged:
@@ -166,6 +168,19 @@ def _unstaged_doubts(
         yield Doubt(
             f"not staged, so not sealed: {listed(ordered)}",
             f"git add -- {arguments_here(repo, ordered)}, then wtxtgit seal --staged",
+        )
+
+
+def _here_alone_doubts(files: SealedFiles, outcomes: Sequence[Sealed]) -> Iterator[Doubt]:
+    """Yield a doubt about files that git filters here, but that are no checkpoints elsewhere."""
+    sealed = {outcome.path for outcome in outcomes}
+    entries = [entry for entry in files.entries.values() if entry.path not in sealed]
+    alone = [entry.path for entry in filtered_here_alone(files.repo, entries, files.filtered)]
+    if alone:
+        yield Doubt(
+            f"only core.ignoreCase or attributes of this clone have them filtered, so they are "
+            f"not sealed: {listed(alone)}",
+            f"{here_alone_hint(files.repo, alone)}, then wtxtgit seal --staged",
         )
 
 

@@ -23,7 +23,7 @@ from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.containers import registry
 from wtxtgit.errors import NotRead
 from wtxtgit.filter.content import ArtifactFacts, with_wsum, wrong_content
-from wtxtgit.filter.status import NATIVE, text_format
+from wtxtgit.filter.status import NATIVE, filtered_here_alone, text_format
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.blobs import sizes as blob_sizes
@@ -50,6 +50,7 @@ from wtxtgit.report.check import (
     CheckedFile,
     CheckReport,
     Occasion,
+    restages,
 )
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.grammar import WSUM_SUFFIX
@@ -121,6 +122,12 @@ def _seals(tree: Tree) -> bool:
     return signers or bool(tree.ledgers or tree.broken)
 
 
+HERE_ALONE = (
+    "only core.ignoreCase or attributes of this clone have it filtered, so a checkout elsewhere "
+    "leaves the text"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _ParentFindings:
     """Findings compared with some parents, the state after the commit, and the paths judged."""
@@ -180,7 +187,8 @@ class _CheckWork:
         )
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
         notes = [*notes, *self._notes()]
-        half_staged = self._half_staged() if findings else frozenset()
+        is_needed = any(restages(finding.kind, self._occasion) for finding in findings)
+        half_staged = self._half_staged() if is_needed else frozenset()
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion, half_staged)
 
     def _half_staged(self) -> frozenset[bytes]:
@@ -355,6 +363,9 @@ class _CheckWork:
             files = self._walk.snapshot(parent)
             parent_blobs.update(files.entries[path].oid for path in files.filtered)
             unfiltered |= files.filtered - filtered
+        alone = set(self._filtered_here_alone())
+        for path in sorted(path for path in alone if path not in reported):
+            yield Finding("", path, UNFILTERED, HERE_ALONE, Severity.WARNING)
         if not unfiltered:
             return
         unfiltered |= index.staged_paths(self._repo)
@@ -366,6 +377,7 @@ class _CheckWork:
             and path in unfiltered
             and path not in filtered
             and path not in reported
+            and path not in alone
             and not path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX))
         }
         heads = blob_heads(self._repo, texts.values()) if texts else {}
@@ -373,6 +385,16 @@ class _CheckWork:
             if text_format(heads[oid].head) not in (None, NATIVE):
                 message = "no pattern matches its name, so a checkout leaves the text"
                 yield Finding("", path, UNFILTERED, message, Severity.WARNING)
+
+    def _filtered_here_alone(self) -> list[bytes]:
+        if self._repo.is_bare or not self._repo.has_own_attributes():
+            return []
+        entries = self._staged.entries
+        chosen = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
+        given = [entries[path] for path in chosen if path in entries]
+        alone = filtered_here_alone(self._repo, given, self._staged.snapshot.filtered)
+        heads = blob_heads(self._repo, [entry.oid for entry in alone]) if alone else {}
+        return [e.path for e in alone if text_format(heads[e.oid].head) not in (None, NATIVE)]
 
     def _judge_sets(self) -> Iterator[Finding]:
         """Yield warnings for sets whose files were changed, or merged, without their index."""

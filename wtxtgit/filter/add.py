@@ -125,7 +125,8 @@ def add(
         options = ("--force",) if planned.wanted.with_ignored else ()
         # By name alone: given to `git add`, the path of a file that became a folder stands for all
         # files in it, and one beyond a link is refused.
-        staging.stage(repo, (), planned.removed)
+        if planned.removed:
+            staging.stage(repo, (), planned.removed)
         by_git = staging.add_some(repo, planned.others, *options)
         staging.add_some(repo, planned.doubtful, *options)
         stage_files(repo, staged)

@@ -13,7 +13,7 @@ nothing else; about others git is asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -358,6 +358,19 @@ def filtered(
     paths = (entry.path for entry in files)
     drivers = repo.attributes(paths, ("filter",), from_index=from_index, index_file=index_file)
     return [entry for entry in files if drivers[entry.path]["filter"] in FILTERS]
+
+
+def filtered_here_alone(
+    repo: Repository, entries: Iterable[TreeEntry], own: Collection[bytes]
+) -> list[TreeEntry]:
+    """Keep the entries that git filters in this clone alone.
+
+    `own` are the paths that the gitattributes files of the tree itself send through our filter.
+    Elsewhere neither core.ignoreCase nor patterns in info/attributes and core.attributesFile are
+    the same, so a checkout there writes the text.
+    """
+    others = [entry for entry in entries if entry.path not in own]
+    return filtered(repo, others) if repo.has_own_attributes() else []
 
 
 def status(

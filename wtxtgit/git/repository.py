@@ -422,6 +422,19 @@ class Repository:
         """Start git at the top level, to communicate with it while it runs."""
         return run.GitStream(*arguments, cwd=self.home, env=env)
 
+    def has_own_attributes(self) -> bool:
+        """Tell whether settings of this clone, its user or system can give paths attributes that
+        gitattributes files of a tree don't.
+        """
+        named = self.config.get("core.attributesFile")
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - as git does it
+        files = (
+            self.common_dir / "info/attributes",
+            self.home / (os.path.expanduser(named) if named else f"{home}/git/attributes"),  # noqa: PTH111
+            Path("/etc/gitattributes"),
+        )
+        return self.config.is_true("core.ignoreCase") or any(file.is_file() for file in files)
+
     def attributes(
         self,
         paths: Iterable[bytes],

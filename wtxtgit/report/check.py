@@ -138,9 +138,14 @@ def hint(finding: Finding, report: CheckReport = _NO_REPORT, folder: str = "") -
     """
     spelled = _spelled(finding.kind, report.occasion)
     named = {p for p in report.half_staged if p == finding.path or p.endswith(b".gitattributes")}
-    if _RESTAGES.match(spelled) and named:
+    if named and restages(finding.kind, report.occasion):
         spelled = _KEEP + spelled
     return pasted(spelled, finding, folder)
+
+
+def restages(kind: str, occasion: Occasion) -> bool:
+    """Tell whether what to do about a kind takes the staged content from the index."""
+    return _RESTAGES.match(_spelled(kind, occasion)) is not None
 
 
 def hints(report: CheckReport) -> dict[str, str]:

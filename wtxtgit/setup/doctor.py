@@ -27,16 +27,18 @@ from wtxtgit.filter.status import (
     FileStatus,
     State,
     StoredForms,
+    filtered_here_alone,
     status,
     stored_forms,
     tracked,
     unfiltered_texts,
 )
 from wtxtgit.git import index, locks, run, staging, work_tree
-from wtxtgit.git.attributes import FILE_NAME
+from wtxtgit.git.attributes import FILE_NAME, quote
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, UNSET, Repository
-from wtxtgit.git.store.reader import without_blob
+from wtxtgit.git.repository import DRIVER, FILTERS, UNSET, Repository
+from wtxtgit.git.store.reader import blob_heads, without_blob
+from wtxtgit.git.trees import MODE_LINK
 from wtxtgit.io.files import view_file
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.remotes.payload import branch_data
@@ -205,6 +207,8 @@ def _repository_checks(repo: Repository) -> list[_Check]:
         _guarded_check("lfs-pointer", lambda: _pointers(repo, forms())),
         _guarded_check("raw-binary", lambda: _raw(repo, entries, forms())),
         _guarded_check("unfiltered", lambda: _unfiltered(repo)),
+        _guarded_check("here-alone", lambda: _here_alone(repo, entries)),
+        _guarded_check("links", lambda: _links(repo)),
         _guarded_check("form", lambda: _forms(repo, forms())),
         _guarded_check("work-tree", lambda: _work_tree(repo, files())),
         lambda: _size_checks(repo, entries),
@@ -423,6 +427,56 @@ def _unfiltered(repo: Repository) -> CheckResult:
             paths=tuple(texts),
         )
     return CheckResult("unfiltered", Level.OK, "all texts have their filter")
+
+
+def _here_alone(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+    """Check for files whose filter only this clone's own settings name."""
+    alone = distinct(filtered_here_alone(repo, entries, track.own_filtered(repo)))
+    if alone:
+        return CheckResult(
+            "here-alone",
+            Level.WARN,
+            f"only core.ignoreCase or attributes of this clone have them filtered, elsewhere they "
+            f"are texts: {listed(alone)}",
+            f"{track.here_alone_hint(repo, alone)}, then commit",
+            paths=tuple(alone),
+        )
+    return CheckResult("here-alone", Level.OK, "other clones filter the same files")
+
+
+def _links(repo: Repository) -> CheckResult:
+    """Check for links that git puts through the filter where they are plain files: git only looks
+    at the attributes of their paths.
+    """
+    links = [entry for entry in index.entries(repo) if entry.mode == MODE_LINK]
+    heads = blob_heads(repo, [link.oid for link in links]) if links else {}
+    texts = distinct(link for link in links if grammar.is_text(heads[link.oid].head))
+    if texts:
+        first = arguments_here(repo, texts[:1])
+        return CheckResult(
+            "links",
+            Level.ERROR,
+            f"links whose target became a text, in a clone without links: {listed(texts)}",
+            f"git log --oneline -- {first} lists commits; git stash push -- {first} && "
+            f"git checkout COMMIT -- {first} takes the link of one",
+            paths=tuple(texts),
+        )
+    drivers = repo.attributes([link.path for link in links], ("filter",))
+    filtered = distinct(one for one in links if drivers[one.path]["filter"] in FILTERS)
+    if filtered and not repo.config.is_true("core.symlinks", default=True):
+        lines = " ".join(
+            shlex.quote(os.fsdecode(quote(b"/" + path)) + " -filter") for path in filtered
+        )
+        return CheckResult(
+            "links",
+            Level.WARN,
+            f"links are plain files here (core.symlinks), which git add makes texts: "
+            f"{listed(filtered)}",
+            f"{_cd_to(repo, b'')}printf '\\n%s\\n' {lines} >> .gitattributes, then git add -- "
+            f":/.gitattributes, then commit",
+            paths=tuple(filtered),
+        )
+    return CheckResult("links", Level.OK, "no link goes through the filter")
 
 
 def _forms(repo: Repository, forms: StoredForms) -> CheckResult:

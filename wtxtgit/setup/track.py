@@ -20,7 +20,8 @@ from wtxtgit.filter.status import (
     unfiltered_texts,
 )
 from wtxtgit.git import attributes, index, work_tree
-from wtxtgit.git.attributes import Line
+from wtxtgit.git.attributes import Line, TreeAttributes
+from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.turn import turn
@@ -28,7 +29,7 @@ from wtxtgit.io.files import failures, replace_file, view_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
-from wtxtgit.setup.diagnosis import arguments_here, listed, shown
+from wtxtgit.setup.diagnosis import arguments, arguments_here, listed, shown
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import binary_size
@@ -590,6 +591,27 @@ def _odd_files(repo: Repository, paths: Iterable[bytes]) -> Iterator[OddFile]:
             continue
         if (wrong := wrong_under(os.fsdecode(path), identity(data))) is not None:
             yield OddFile(path, wrong)
+
+
+def own_filtered(repo: Repository) -> set[bytes]:
+    """Return the paths of the index that the work tree's gitattributes files alone have filtered.
+
+    Git also takes the settings of this clone into account: see `filtered_here_alone`.
+    """
+    contents = {path: _read(repo.file(path)) for path in attribute_files(repo)}
+    like = "0" * (64 if repo.object_format == "sha256" else 40)
+    oids = {path: blob_id((one,), len(one), like=like) for path, one in contents.items()}
+    unwritten = {oid: contents[path] for path, oid in oids.items()}
+    paths = [entry.path for entry in index.entries(repo) if entry.is_file]
+    with TreeAttributes(repo, unwritten) as own:
+        return own.filtered(oids, paths)
+
+
+def here_alone_hint(repo: Repository, paths: Sequence[bytes]) -> str:
+    """Return the commands that track files which git filters in this clone alone."""
+    top = repo.path_from_here(b".")
+    there = "" if top == "." else f"cd {shown(os.fsencode(top))} && "
+    return f"{there}wtxtgit track -- {arguments(paths)}, then git add -- :/.gitattributes"
 
 
 def pull_hint(repo: Repository, paths: Sequence[bytes]) -> str:
