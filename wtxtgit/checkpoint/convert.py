@@ -271,8 +271,8 @@ def convert(
         unfit += [f"{shown(out)}: {one}" for one in refused]
     if unfit and not (skip and sources):
         more = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
-        skips = "--skip leaves out and lists what can't be kept" if sources else None
-        raise InputError(f"{unfit[0]}{more}", hint=skips or _other_endings(listed))
+        hint = "--skip leaves out and lists what can't be kept" if sources else None
+        raise InputError(f"{unfit[0]}{more}", hint=hint or _other_endings(listed))
     notes += fitted.notes
     values: Mapping[str, object] = fitted.tags
     if description.own is not None and is_own:
