@@ -179,11 +179,17 @@ def some_refs_stay(world: World) -> Words:
 
 FOLLOWED = [
     (
-        "whoever committed it has to run wtxtgit push, in the clone that has the data",
+        (
+            "whoever committed it has to run wtxtgit push, in the clone that has the data; data of "
+            "another fork comes once git remote add NAME URL names that"
+        ),
         Row(not_sent, among_work=False, where=THERE),
     ),
     (
-        "whoever committed it has to run wtxtgit push, in the clone that has the data",
+        (
+            "whoever committed it has to run wtxtgit push, in the clone that has the data; data of "
+            "another fork comes once git remote add NAME URL names that"
+        ),
         Row(not_sent_to_a_checkout, where=THERE),
     ),
     (

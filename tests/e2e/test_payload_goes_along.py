@@ -94,6 +94,20 @@ class TestPush:
         for other in others:
             assert checked_out(other, f"clone of {other.name}", tmp_path) == content
 
+    def test_to_a_second_url(self, own: Repo, up: Path, tmp_path: Path) -> None:
+        """A remote with two URLs is pushed to both, and fetched from the first."""
+        other = made("other.git", tmp_path)
+        own.git("remote", "set-url", "--add", "origin", str(other))
+        content = changed(own, 1)
+        own.git("push", "-q", "origin", "main")
+        for place in (up, other):
+            assert checked_out(place, f"clone of {place.name}", tmp_path) == content
+        later = changed(own, 2)
+        own.git("push", "-q", "--no-verify", "origin", "main")
+        own.wtxtgit("push", "origin")
+        for place in (up, other):
+            assert checked_out(place, f"later clone of {place.name}", tmp_path) == later
+
     @pytest.mark.parametrize("key", ["insteadOf", "pushInsteadOf"])
     def test_to_a_url_that_git_replaces(self, own: Repo, tmp_path: Path, key: str) -> None:
         other = made("other.git", tmp_path)

@@ -397,7 +397,10 @@ def restoring_hint(oid: str) -> str:
     return f"git cat-file blob {oid} >OUT.wtxt && wtxtgit restore OUT.wtxt"
 
 
-NOT_SENT = "whoever committed it has to run wtxtgit push, in the clone that has the data"
+NOT_SENT = (
+    "whoever committed it has to run wtxtgit push, in the clone that has the data; data of another "
+    "fork comes once git remote add NAME URL names that"
+)
 """What is to be done about payload that the remote was asked for and does not have."""
 
 

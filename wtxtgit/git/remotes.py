@@ -47,7 +47,7 @@ def alone(repo: Repository, remote: GitRemote) -> GitRemote:
     if remote.told not in names(repo):
         return remote
     urls = _urls(repo, remote.told)
-    if urls == _urls(repo, remote.told, "--push"):
+    if urls[:1] == _urls(repo, remote.told, "--push"):
         return remote
     return _at_url(repo, urls[0], remote.told, is_resolved=True)
 
@@ -63,11 +63,12 @@ def pushed_to(repo: Repository, remote: str, url: str | None = None) -> list[Git
             return [_at_url(repo, remote)]
         # The URL of a remote may be given instead of its name.
         for name in known:
-            if [url] == _urls(repo, name) == _urls(repo, name, "--push"):
+            if [url] == _urls(repo, name)[:1] == _urls(repo, name, "--push"):
                 return [asked(name)]
         return [_at_url(repo, url, is_resolved=True)]
     urls = _urls(repo, remote, "--push")
-    if urls == _urls(repo, remote) and url in (None, *urls):
+    # Git fetches from the first URL alone.
+    if urls == _urls(repo, remote)[:1] and url in (None, *urls):
         return [asked(remote)]
     of_hook = urls if url is None else (url,)
     return [_at_url(repo, one, remote, is_resolved=True) for one in of_hook]

@@ -6,7 +6,6 @@ the fork. Nothing is fetched here: the indexes of packs tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from wtxtgit.errors import EnvironmentFailure
@@ -14,8 +13,7 @@ from wtxtgit.git import history, remotes
 from wtxtgit.git.repository import Repository
 from wtxtgit.remotes.payload import detached_texts, store_url
 from wtxtgit.remotes.payload.remote import place_of
-from wtxtgit.remotes.payload.remote_packs import RemotePacks, UsableChunks
-from wtxtgit.store.pack import MAX_DEPTH
+from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.store.place import store_of
 
 
@@ -65,7 +63,7 @@ def of_main_branch(repo: Repository) -> BranchData | None:
     first = store_url.chosen(repo)
     others = [url for url in store_url.to_fetch(repo) if url != first]
     packs = RemotePacks(place_of(repo, first), store.folder)
-    missing = _missing(packs, detached_texts.chunks_of(texts))
+    missing = packs.lacking(detached_texts.chunks_of(texts))
     if not missing:
         return BranchData(remote, branch, packs.place.label)
     elsewhere = None
@@ -74,18 +72,9 @@ def of_main_branch(repo: Repository) -> BranchData | None:
             there = RemotePacks(place_of(repo, other), store.folder)
         except EnvironmentFailure:
             continue
-        if not _missing(there, missing):
+        if not there.lacking(missing):
             elsewhere = there.place.label
             break
     paths = tuple(text.path for text in texts if not missing.isdisjoint(text.chunks))
     is_here = store.has(missing) == missing
     return BranchData(remote, branch, packs.place.label, len(missing), paths, is_here, elsewhere)
-
-
-def _missing(packs: RemotePacks, chunks: Collection[bytes]) -> set[bytes]:
-    """Return the chunks that a remote lacks, or that can't be decoded from what it has."""
-    packs.reread()
-    # Those that are lost or marked may be gone soon.
-    packs.keep_reliable()
-    usable = UsableChunks(packs)
-    return {chunk for chunk in chunks if not usable.has(chunk, MAX_DEPTH)}

@@ -16,6 +16,7 @@ from wtxtgit.remotes.payload import detached_texts, needed_texts, store_url
 from wtxtgit.remotes.payload.fetch import FetchInTurn, RemotesInTurn
 from wtxtgit.remotes.payload.place import PackPlace, TargetPacks
 from wtxtgit.remotes.payload.push import push_payload
+from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.remotes.payload.removal import commits_count
 from wtxtgit.remotes.payload.store_url import GIT, LFS, LFS_AT, OCI, WEB, StoreUrl
 from wtxtgit.report.store import PayloadPushed, pushed_together
@@ -125,7 +126,8 @@ def push_refs(
 
     `before` are the commits where the refs are there, None if there are others. What commits there
     need is there already, in a git remote of its own; of any other store nothing follows from them.
-    So that gets the data of all commits, of earlier ones as far as they can be had.
+    If that lacks what the last ones need it was set later, and gets the data of all commits, of
+    earlier ones as far as they can be had.
     """
     if before is None:
         before = [oid for one in to for oid in known_commits(repo, one)]
@@ -134,7 +136,26 @@ def push_refs(
         return store_url.to_push(repo, to)
 
     done = push_commits(repo, choose, tips, before, progress)
-    if not before or done.lacking or not repo.config.get(store_url.KEY):
+    is_of_git = not repo.config.get(store_url.KEY)
+    if is_of_git or not before or done.lacking or not _is_new_there(repo, choose, tips, before):
         return done
     earlier = push_commits(repo, choose, tips, (), progress)
     return pushed_together([done, replace(earlier, lacking=())])
+
+
+def _is_new_there(
+    repo: Repository,
+    choose: Callable[[], Sequence[StoreUrl]],
+    tips: Sequence[str],
+    before: Sequence[str],
+) -> bool:
+    """Tell whether a place lacks what the commits need from which pushed ones go on."""
+    revisions = "".join(f"{oid}\n" for oid in (*tips, *(f"^{oid}" for oid in before)))
+    listed = repo.git("rev-list", "--boundary", "--stdin", stdin=revisions.encode("ascii"))
+    joints = [line[1:] for line in listed.decode("ascii").splitlines() if line.startswith("-")]
+    trees = (detached_texts.of_tree(repo, oid, ()) for oid in joints or tips)
+    chunks = detached_texts.chunks_of(text for texts in trees for text in texts)
+    if not chunks:
+        return False
+    folder = store_of(repo).folder
+    return any(RemotePacks(place_of(repo, url), folder).lacking(chunks) for url in choose())

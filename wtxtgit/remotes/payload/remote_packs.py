@@ -143,6 +143,13 @@ class RemotePacks:
             lost = self.place.lost(self.sizes)
         self.ignore(self.sizes.keys() - reliable(self.sizes.keys() - {*lost}, self.marked))
 
+    def lacking(self, chunks: Iterable[bytes]) -> set[bytes]:
+        """Return the chunks that the place lacks, by its own ends, or might lose."""
+        self.reread()
+        self.keep_reliable()
+        usable = UsableChunks(self)
+        return {chunk for chunk in chunks if not usable.has(chunk, MAX_DEPTH)}
+
     def ignore(self, packs: Set[str]) -> None:
         """Let chunks no longer be found in these packs."""
         if packs:
