@@ -15,9 +15,13 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command, Done
+from tests.data import FIXTURES
 from tests.kit import Repo
 from tests.kit.refusals import REFUSED, is_possible
-from wtxtgit.errors import WtxtgitError
+from wtxtgit.containers import any_format
+from wtxtgit.errors import FormatError, NotRead, WtxtgitError
+from wtxtgit.merge.version import Opener
+from wtxtgit.model.tensor import Entry, ReadOptions, Tensor
 
 NAMES = [f"t{n}" for n in range(6)]
 INDEXES = {
@@ -209,3 +213,37 @@ def test_commits(repo: Repo, cause: Cause, tmp_path: Path, ending: str) -> None:
         assert ending == ".gguf" or version["reason"]
         assert version["changed"] != 0
         assert version["relative_change"] is None
+
+
+def test_what_is_over_a_limit(wtxtgit: Command) -> None:
+    for name, value in (("a", 1), ("b", 2), ("c", 1)):
+        arrays = {"w": np.full(1 << 20, value, "<f4"), "x": np.zeros(3)}
+        np.savez_compressed(wtxtgit.folder / f"{name}.npz", **arrays)
+    done = wtxtgit("diff", "--json", "--max-chunk", "1MiB", "a.npz", "b.npz")
+    assert done.code == 5
+    told = {one["name"]: one["status"] for one in json.loads(done.out)["tensors"]}
+    assert told == {"w": "unread", "x": "same"}
+    # Where all bytes are the same, the limit does not matter.
+    done = wtxtgit("diff", "--max-chunk", "1MiB", "a.npz", "c.npz")
+    assert (done.code, b"2 tensors, all identical" in done.out) == (0, True)
+
+
+def test_what_is_encrypted(wtxtgit: Command) -> None:
+    path = FIXTURES / "fold/encrypted_high_a.fold"
+    content = bytearray(path.read_bytes())
+    parts = any_format.describe(memoryview(bytes(content))).parts
+    (start, *_) = (part.offset for part in parts if part.is_encrypted)
+    content[start + 40] ^= 1
+    (wtxtgit.folder / "other.fold").write_bytes(content)
+    done = wtxtgit("diff", path, "other.fold")
+    assert done.code == 3
+    assert b"not read: other.fold: parts are encrypted, --key F decrypts them" in done.out
+    assert b"are the same" not in done.out
+
+
+def test_a_merge_takes_nothing_for_unchanged_that_it_can_not_read() -> None:
+    """Two tensors of which only dtype and shape are known: one side's change would be lost."""
+    tensor = Tensor("w", "f32", (4,), memoryview(b""), None, "f32", absent=NotRead.over("over"))
+    entry = Entry("w", "form", None, tensor)
+    with pytest.raises(FormatError, match="can't be compared: over"):
+        Opener(ReadOptions(), 0).is_same_entry(entry, entry)

@@ -284,7 +284,8 @@ def _of_file(
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: not a known checkpoint: {reason}")
     if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
-        notes.append(f"{name}: parts are encrypted, {KEY_OPENS}")
+        untold.append(NotRead(f"parts are encrypted, {KEY_OPENS}"))
+        notes.append(f"{name}: {untold[-1]}")
     return Checkpoint(
         name,
         description.format,
