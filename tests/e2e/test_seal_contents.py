@@ -193,6 +193,10 @@ class TestSignLines:
         said = chain.seal(NATIVE)
         assert "its sign line is by key" in said.err
         assert "not one of the signers" in said.err
+        # A countersignature on the seal would not change what is in the text.
+        told = chain.call("check", "--staged").out
+        assert "untrusted-signer  wtxtgit signers list" in told
+        assert "--countersign" not in told
         chain.commit()
         assert {(one.kind, one.severity) for one in chain.audit().found} == {
             ("untrusted-signer", "warning")

@@ -25,11 +25,13 @@ _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 FROM_LFS = "wtxtgit install && wtxtgit fetch ./PATH && git add --renormalize -- PATH"
 FETCH = "wtxtgit fetch without a path fetches all files that stand as pointers"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
+FOREIGN_SIGNATURE = "wtxtgit signers list  # add the signer's key, or sign the text again"
+"""What to do about a text's own signature, which no seal replaces, by a key that is not trusted."""
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
     "&& git add -- ':/*.gitattributes' && wtxtgit seal --staged -- PATH",
     "unsealed": "wtxtgit seal --staged -- PATH",
-    "untrusted-signer": "wtxtgit signers list  # add the signer's key, or sign the text again",
+    "untrusted-signer": FOREIGN_SIGNATURE,
 }
 """What to do about kinds that are reported as warnings."""
 _SIGNERS = ".wtxt/signers"

@@ -10,10 +10,12 @@ from wtxtgit.errors import counted
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.audit import (
     FETCH,
+    FOREIGN_SIGNATURE,
     FROM_LFS,
     ODD_CHECKPOINT,
     UNCHECKED,
     Finding,
+    Severity,
     WithFindings,
     pasted,
 )
@@ -136,7 +138,7 @@ def hint(finding: Finding, report: CheckReport = _NO_REPORT, folder: str = "") -
 
     No command takes a content from the index that is nowhere else: it is put into the stash first.
     """
-    spelled = _spelled(finding.kind, report.occasion)
+    spelled = _spelled(finding, report.occasion)
     named = {p for p in report.half_staged if p == finding.path or p.endswith(b".gitattributes")}
     if named and restages(finding.kind, report.occasion):
         spelled = _KEEP + spelled
@@ -150,10 +152,15 @@ def restages(kind: str, occasion: Occasion) -> bool:
 
 def hints(report: CheckReport) -> dict[str, str]:
     """Return what to do about each kind of finding, with PATH for the path of any."""
-    return {finding.kind: _spelled(finding.kind, report.occasion) for finding in report.findings}
+    # An error's hint comes last, and replaces that of a warning of its kind.
+    findings = sorted(report.findings, key=lambda one: one.severity is Severity.ERROR)
+    return {finding.kind: _spelled(finding, report.occasion) for finding in findings}
 
 
-def _spelled(kind: str, occasion: Occasion) -> str:
+def _spelled(finding: Finding, occasion: Occasion) -> str:
+    kind = finding.kind
+    if kind == "untrusted-signer" and finding.severity is Severity.WARNING:
+        return FOREIGN_SIGNATURE
     special = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
     return special.get(kind) or HINTS[kind]
 
