@@ -116,7 +116,6 @@ NOT_FOLLOWED = {
         "openssl ecparam -name prime256v1 -genkey -noout -out release.pem makes one",
         "put -text on the last gitattributes line that matches, or track the pattern again",
         "remove it; it will be written again",
-        "remove the one that you do not need",
         "write {} or {}",
         "settle it and git add -- {} first",
         "wtxtgit decrypt decrypts it",

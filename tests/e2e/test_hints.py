@@ -248,7 +248,7 @@ STAGED = [
     *(
         (kind, make)
         for kind, make in MAKERS
-        if make not in (twin, looks_like_one, signers_unsealed, signers_gone)
+        if make not in (looks_like_one, signers_unsealed, signers_gone)
     ),
     ("ledger-removed", both_gone_before),
 ]

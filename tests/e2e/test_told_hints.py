@@ -161,6 +161,12 @@ def a_hook_that_git_ignores(world: World) -> Words:
     return DOCTOR
 
 
+def two_hooks_of_others(world: World) -> Words:
+    for name in ("pre-commit", "pre-commit.before-wtxtgit"):
+        world.write(f".git/hooks/{name}", "#!/bin/sh\n").chmod(0o755)
+    return ["install", "--local", "--hooks"]
+
+
 def hooks_in_another_folder(world: World) -> Words:
     assert world.said("install", "--local", "--hooks")[0] == 0
     world.git("config", "core.hooksPath", "it s")
@@ -427,6 +433,7 @@ FOLLOWED = [
         Row(member_of_other_shards, LISTS),
     ),
     ("{}wtxtgit install{}{}", Row(many_values_of_others)),
+    ("mv -i -- {} {}.old sets that one aside", Row(two_hooks_of_others)),
     ("wtxtgit doctor --fix", Row(a_hook_that_git_ignores)),
     (
         (

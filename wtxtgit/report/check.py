@@ -35,7 +35,8 @@ HINTS = {
     "raw-binary": _CLEAN,
     "corrupt-text": f"{_UNSTAGE} PATH  # wtxtgit verify -- PATH shows the problems",
     "not-canonical": _CLEAN,
-    "untracked-artifact": f"{_UNSTAGE} PATH ':/*.gitattributes'  # the files stay as they are",
+    "untracked-artifact": f"{_UNSTAGE} ':(icase)'PATH ':/*.gitattributes'  # the files stay as "
+    "they are",
     "altered-checkout": f"{_UNSTAGE} ':/*.gitattributes'  # the files stay as they are",
     "unsealed": _SEAL,
     "content-mismatch": _SEAL,

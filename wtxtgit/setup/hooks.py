@@ -139,10 +139,10 @@ class _Hook:
         self.check_unedited()
         # There is room for only one foreign hook beside ours; a second one would be lost.
         if self.exists() and not self.is_ours() and os.path.lexists(self.foreign):
+            other = _quoted(self.foreign)
             raise CheckError(
-                f"{_quoted(self.file)} is not from wtxtgit, and {_quoted(self.foreign)} already "
-                f"exists",
-                hint="remove the one that you do not need",
+                f"{_quoted(self.file)} is not from wtxtgit, and {other} already exists",
+                hint=f"mv -i -- {other} {other}.old sets that one aside",
             )
 
     def install(self, launcher: Launcher) -> None:
