@@ -146,7 +146,10 @@ NOT_FOLLOWED = {
         "wtxtgit untrack {}, and follow its hints",
         "{}wtxtgit track -- {}, or git add --renormalize -- {} to store a plain file; then commit",
     ),
-    "followed in tests/setup/test_doctor.py": ("{} -- {} writes them again",),
+    "followed in tests/setup/test_doctor.py or tests/cli/test_ring.py": (
+        "{} -- {} writes them again",
+        "wtxtgit ring retry -- {} sends them again",
+    ),
     "raised in Python alone, where no command was given": (
         "its state_dict() is one",
         "of a list of mappings, make a mapping: dict(enumerate(values))",
