@@ -174,3 +174,15 @@ def test_commits_do_not_count_where_anything_is_marked(given_up: tuple[Repo, Rep
     make_old(one)
     prune(one)
     assert arrives(two, model(500))
+
+
+def test_a_clone_without_the_data_sends_again_what_is_marked(given_up: tuple[Repo, Repo]) -> None:
+    one, two = given_up
+    prune(one)
+    two.git("push", "-q", "origin", "exp")
+    one.git("fetch", "-q")
+    assert b"0 chunks sent" not in one.wtxtgit("push", "origin/exp").stdout
+    make_old(one)
+    prune(one)
+    two.git("push", "-q", "origin", "exp:main", "--force")
+    assert arrives(two, model(500))

@@ -87,19 +87,22 @@ def push_commits(
     texts = list(detached_texts.of_commits(repo, tips, known))
     if not texts and (is_all or not store.folder.exists()):
         return PayloadPushed()
+    urls = choose()
     others: FetchInTurn | None = None
 
     def fetch(chunks: Collection[bytes]) -> None:
         nonlocal others
         if others is None:
-            places = (place_of(repo, url) for url in store_url.elsewhere(repo, tips))
+            # Those that are pushed to may have marked packs, on which a push does not rely.
+            every = (*urls, *store_url.elsewhere(repo, tips))
+            places = (place_of(repo, url) for url in every)
             others = FetchInTurn(store, RemotesInTurn(places, store.folder))
         # What can't be fetched is told as missing.
         with suppress(EnvironmentFailure):
             others.fetch(chunks)
 
     done = []
-    for url in choose():
+    for url in urls:
         if texts:
             url.check_chosen()
         elif not url.may_push:
