@@ -181,6 +181,24 @@ def test_words_are_short_and_harmless(data: bytes) -> None:
     assert len(words) < 200
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"<!---->" * 500 + b"x",
+        b"<!--" * 1000,
+        b"<?xml " * 600,
+        b"<<<<<<< a\n" * 200 + b"=======\n" * 200,
+        b"\x08\x07:" + b"a" * 4000,
+        b"c" + b"a." * 2000,
+        b"\x80\x04" + b"job" * 1300,
+        b" \n" * 2000 + b"x",
+    ],
+)
+def test_hostile_repetition_ends(data: bytes) -> None:
+    """Patterns that try combinations would not come back within the time of a test run."""
+    assert not of(data).kind.startswith("html")
+
+
 @given(st.binary(max_size=300), st.sampled_from(["a.pt", "a.npz", "a.safetensors", "a"]))
 def test_nothing_raises(data: bytes, name: str) -> None:
     found = of(data)

@@ -85,7 +85,8 @@ def _kind(name: str, what: str, start: bytes, *, is_fault: bool = False) -> _Kin
     return _Kind(name, what, re.compile(start, re.DOTALL | re.IGNORECASE), is_fault)
 
 
-_BLANK = rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*"
+# Nothing is given back: a hostile row of comments would be tried in every combination.
+_BLANK = rb"(?:\xef\xbb\xbf)?+\s*+(?>(?><!--.*?-->)\s*+)*+"
 _TEXTS = (
     _kind("html", "an HTML page", _BLANK + rb"(?:<\?xml[^>]*>\s*)?<!doctype html", is_fault=True),
     _kind("html", "an HTML page", _BLANK + rb"<(?:html|head|body|title|script)\b", is_fault=True),
@@ -125,7 +126,9 @@ _ARCHIVES: tuple[tuple[str, str, Callable[[Collection[str]], bool]], ...] = (
 )
 _ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,40})</Code>")
 _ERROR_KEYS = ("error", "message", "errors", "detail", "documentation_url")
-_CONFLICT = re.compile(rb"^<<<<<<< .*^=======\r?$.*^>>>>>>> ", re.DOTALL | re.MULTILINE)
+_CONFLICT = tuple(
+    re.compile(line, re.MULTILINE) for line in (rb"^<<<<<<< ", rb"^=======\r?$", rb"^>>>>>>> ")
+)
 _AT_HOME = re.compile(
     r"(?:\.(?:txt|md|rst|html?|xml|svg|jsonl?|ya?ml|toml|ini|cfg|csv|tsv|py|sh|jinja|lock))?"
 )
@@ -338,7 +341,7 @@ def _archive(data: ByteView) -> Identity:
 
 def _text(data: ByteView, head: bytes) -> Identity:
     """Judge what may be a text."""
-    if _CONFLICT.search(head):
+    if _has_conflict(head):
         return Identity("conflict", "a text with conflict markers of git", is_fault=True)
     # A character may be cut in two at the end.
     text = head.decode("utf-8", "replace").rstrip("\ufffd")
@@ -348,6 +351,17 @@ def _text(data: ByteView, head: bytes) -> Identity:
         return _json(bytes(data))
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return Identity("text", f"a text that starts with {quoted(line)}")
+
+
+def _has_conflict(head: bytes) -> bool:
+    """Whether the three marks of a conflict follow each other."""
+    at = 0
+    for mark in _CONFLICT:
+        found = mark.search(head, at)
+        if found is None:
+            return False
+        at = found.end()
+    return True
 
 
 def _json(raw: bytes) -> Identity:
