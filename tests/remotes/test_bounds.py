@@ -204,6 +204,22 @@ def test_json_that_is_nested_deep_is_refused(tracked: Repo, spelled: str) -> Non
     assert b"this is a bug" not in done.stderr
 
 
+def test_a_server_that_takes_too_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes_little(of: Connection) -> None:
+        ended = of.server.ended  # type: ignore[attr-defined]
+        while not ended.wait(DRIP) and of.rfile.read(1 << 16):
+            pass
+
+    monkeypatch.setattr(pace, "SILENCE", 1)
+    monkeypatch.setattr(pace, "LEAST", 1 << 40)
+    with (
+        answering(takes_little) as host,
+        pytest.raises(RemoteUnavailable, match="WriteTimeout"),
+        http.client("lfs") as client,
+    ):
+        client.put(f"http://{host}/o", content=(bytes(1 << 16) for _ in range(1 << 12)))
+
+
 def test_a_pace_counts_only_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "SILENCE", 60)
     one = pace.Pace()

@@ -2,7 +2,8 @@
 
 What a server sends is read through a `Pace`, whichever library reads it. So one bound holds for
 headers and bodies, as with git's http.lowSpeedLimit and http.lowSpeedTime. The timeout of a single
-read would never end the wait for a server that sends a byte now and then.
+read would never end the wait for a server that sends a byte now and then. What httpx sends has a
+pace of its own; the other libraries bound the time in which a piece has to be sent.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ CONNECT = 20
 """Seconds in which a connection has to be made."""
 MOST = 4 * 1024 * 1024
 """Most bytes of an answer that is not a file: distribution-spec, "Push"."""
+_SENT = 16 * 1024
+"""Bytes that are sent at a time: a larger number would hide how slowly they go."""
 _Read = TypeVar("_Read")
 
 
@@ -96,7 +99,7 @@ def set_pace(client: httpx.Client) -> None:
 
     class Stream(httpcore.NetworkStream):
         def __init__(self, stream: httpcore.NetworkStream) -> None:
-            self._stream, self._pace = stream, Pace()
+            self._stream, self._pace, self._sent = stream, Pace(), Pace()
 
         def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
             try:
@@ -106,7 +109,14 @@ def set_pace(client: httpx.Client) -> None:
 
         def write(self, buffer: bytes, timeout: float | None = None) -> None:
             self._pace.restart()
-            self._stream.write(buffer, timeout)
+            try:
+                for start in range(0, len(buffer), _SENT):
+                    piece = buffer[start : start + _SENT]
+                    began = time.monotonic()
+                    self._stream.write(piece, timeout)
+                    self._sent.counted(len(piece), time.monotonic() - began)
+            except TimeoutError as error:
+                raise httpcore.WriteTimeout from error
 
         def close(self) -> None:
             self._stream.close()
