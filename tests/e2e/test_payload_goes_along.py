@@ -159,6 +159,29 @@ class TestPush:
         assert "ls-remote" in told.read_text()
         assert "secret" not in told.read_text()
 
+    def test_of_the_pre_commit_framework(self, own: Repo, tmp_path: Path) -> None:
+        """It reads what git says, and tells of it in the environment."""
+        other = made("other.git", tmp_path)
+        told = {"LOCAL_BRANCH": "refs/heads/main", "REMOTE_BRANCH": "refs/heads/main"}
+        told |= {"REMOTE_NAME": str(other), "REMOTE_URL": str(other)}
+        env = {f"PRE_COMMIT_{name}": value for name, value in told.items()}
+        own.wtxtgit("hook", "pre-push", env={**env, "PRE_COMMIT": "1"})
+        assert packs(other)
+
+    def test_of_a_bare_repository(self, own: Repo, tmp_path: Path) -> None:
+        run.git("clone", "-q", "--bare", str(own.path), str(tmp_path / "bare.git"))
+        bare = Repo(tmp_path / "bare.git")
+        line = f"refs/heads/main {own.git('rev-parse', 'main').decode().strip()} refs/heads/main "
+        other = str(made("other.git", tmp_path))
+        push = ("hook", "pre-push", other, other)
+        stdin = f"{line}{'0' * 40}\n".encode()
+        said = bare.wtxtgit(*push, stdin=stdin, ok=(5,)).stderr.decode()
+        assert "hint: whoever committed it has to run wtxtgit push" in said
+        # The remote of the clone has no data, and another one does.
+        bare.git("remote", "add", "up", own.git("remote", "get-url", "origin").decode().strip())
+        bare.wtxtgit(*push, stdin=stdin)
+        assert packs(Path(other))
+
     def test_into_itself(self, own: Repo) -> None:
         own.git("push", "-q", ".", "main:other")
         assert not packs(own.path)

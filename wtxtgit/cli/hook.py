@@ -149,6 +149,7 @@ def _push_payload(
 ) -> int:
     """Send the payload of the commits before any ref is pushed; a failure stops the push."""
     from wtxtgit.chain import push
+    from wtxtgit.filter.process import NOT_SENT
     from wtxtgit.git import remotes
     from wtxtgit.remotes.payload.remote import push_refs
 
@@ -163,7 +164,9 @@ def _push_payload(
         complain(
             f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} of its data missing both "
             f"here and at {sent.remote}",
-            f"git add --renormalize -- {shlex.quote(path)} puts the data into the store again",
+            NOT_SENT
+            if repo.is_bare
+            else f"git add --renormalize -- {shlex.quote(path)} puts the data into the store again",
         )
     if sent.chunks and not as_json:
         note(f"{counted(sent.chunks, 'chunk')} of payload sent to {sent.remote}")
