@@ -75,7 +75,7 @@ class NpyHeader:
     """What a header says; the array's bytes start at `data`.
 
     `dtype` is the descr, or its Python literal in ASCII if it is not a string; `element` is None if
-    the items are not numbers of `model.elements`. Items have `item_size` bytes, unless
+    the items are not numbers of `model.dtypes`. Items have `item_size` bytes, unless
     `has_objects`: then a pickle follows. `characters` counts those of the header's text.
     """
 
