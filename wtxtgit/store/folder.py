@@ -69,6 +69,8 @@ _YOUNG = 24 * 60 * 60
 _MOST_KNOWN = 32 * 1024
 # Rows that are merged at a time. A table with more is in files.
 _MERGED = 32 * 1024
+_FEW = 512
+"""Of packs with at most so many chunks the rows are sorted together, not merged."""
 # If a table has at most this many times as many names as are asked for, all are read at once.
 _MANY_OF = 4
 
@@ -244,17 +246,22 @@ def table_of(indexes: Iterable[tuple[str, int, ChunkIndex]], folder: Path) -> Ch
     """
     tables: list[ChunkTable] = []
     parts: list[ChunkTable] = []
+    # Merging very many tables at once takes long, however short they are.
+    few = AddedChunks()
     for name, nbytes, index in indexes:
-        numbers = memoryview(array(U4, bytes(4 * index.count)))
-        rows = memoryview(array(U4, range(index.count)))
-        parts.append(ChunkTable([(name, nbytes)], index.names, numbers, rows))
-        if sum(part.count for part in parts) >= _MERGED:
-            tables.append(together(parts, folder))
-            parts = []
+        if index.count <= _FEW:
+            few.put(name, nbytes, index)
+        else:
+            numbers = memoryview(array(U4, bytes(4 * index.count)))
+            rows = memoryview(array(U4, range(index.count)))
+            parts.append(ChunkTable([(name, nbytes)], index.names, numbers, rows))
+        if few.count + sum(part.count for part in parts) >= _MERGED:
+            tables.append(together([*parts, few.table()], folder))
+            parts, few = [], AddedChunks()
             # Each is twice as large as the next: a chunk is merged as often as they can double.
             while len(tables) > 1 and tables[-2].count < 2 * tables[-1].count:
                 tables[-2:] = [together(tables[-2:], folder)]
-    return together([*tables, *parts], folder)
+    return together([*tables, *parts, few.table()], folder)
 
 
 def together(parts: Sequence[ChunkTable], folder: Path) -> ChunkTable:
