@@ -187,7 +187,7 @@ class _CheckWork:
         )
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
         notes = [*notes, *self._notes()]
-        is_needed = any(restages(finding.kind, self._occasion) for finding in findings)
+        is_needed = any(restages(finding, self._occasion) for finding in findings)
         half_staged = self._half_staged() if is_needed else frozenset()
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion, half_staged)
 

@@ -141,14 +141,14 @@ def hint(finding: Finding, report: CheckReport = _NO_REPORT, folder: str = "") -
     """
     spelled = _spelled(finding, report.occasion)
     named = {p for p in report.half_staged if p == finding.path or p.endswith(b".gitattributes")}
-    if named and restages(finding.kind, report.occasion):
+    if named and restages(finding, report.occasion):
         spelled = _KEEP + spelled
     return pasted(spelled, finding, folder)
 
 
-def restages(kind: str, occasion: Occasion) -> bool:
-    """Tell whether what to do about a kind takes the staged content from the index."""
-    return _RESTAGES.match(_spelled(kind, occasion)) is not None
+def restages(finding: Finding, occasion: Occasion) -> bool:
+    """Tell whether what to do about a finding takes the staged content from the index."""
+    return _RESTAGES.match(_spelled(finding, occasion)) is not None
 
 
 def hints(report: CheckReport) -> dict[str, str]:
