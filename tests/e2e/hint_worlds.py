@@ -73,7 +73,8 @@ def follow(world: World, hint: str, row: Row) -> None:
     """Have it told, follow it, and see that it is gone, and nothing that is not committed."""
     words = row.make(world)
     is_there = (world.path / ".git").exists()
-    if is_there and row.among_work:
+    # No migration begins among such work.
+    if is_there and row.among_work and "migrate" not in (words[0], *hint.split()):
         begin_work(world)
     found, message = told(hint, world.said(*words))
     before = uncommitted(world) if is_there else {}

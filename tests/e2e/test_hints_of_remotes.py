@@ -198,7 +198,7 @@ FOLLOWED = [
     ),
     (
         "wtxtgit push --check, in a clone that has the data, sends it again",
-        Row(damaged_where_it_is_fetched_from, where=THERE),
+        Row(damaged_where_it_is_fetched_from, among_work=False, where=THERE),
     ),
     (
         "wtxtgit status shows which lack their data; wtxtgit verify PATH shows damage",

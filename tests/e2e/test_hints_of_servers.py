@@ -87,7 +87,12 @@ FOLLOWED = [
             "whoever committed it has to run wtxtgit store use URL, of the folder that it serves, "
             "then wtxtgit push, in the clone that has the data"
         ),
-        Row(nothing_was_sent_there, meant={"URL": f'"file://${SERVED}"'}, where=THERE),
+        Row(
+            nothing_was_sent_there,
+            among_work=False,
+            meant={"URL": f'"file://${SERVED}"'},
+            where=THERE,
+        ),
     ),
     (
         "docker login {}, or oras login {}",
