@@ -20,11 +20,17 @@ from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line, altering
-from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader, stands_beside
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.repository import FILTERS
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.findings import total
-from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
+from wtxtgit.model.ledger import (
+    LEDGER_SUFFIX,
+    Ledger,
+    Record,
+    is_deletion,
+    stands_beside,
+)
 from wtxtgit.report.audit import DetachedTexts, Finding, Severity
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
 from wtxtgit.text.grammar import WSUM_SUFFIX

@@ -26,7 +26,6 @@ from wtxtgit.filter.content import (
 from wtxtgit.git import history, index, staging, work_tree
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader, blob_id
-from wtxtgit.git.commit_files import stands_beside
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.git.trees import TreeReader
@@ -34,7 +33,14 @@ from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_pa
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX, Ledger, extends
+from wtxtgit.model.ledger import (
+    LEDGER_SUFFIX,
+    SIGNERS_PATH,
+    TEXT_SUFFIX,
+    Ledger,
+    extends,
+    stands_beside,
+)
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.store.place import store_of

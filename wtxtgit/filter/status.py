@@ -29,7 +29,6 @@ from wtxtgit.filter.content import (
 )
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
-from wtxtgit.git.commit_files import stands_beside
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
 from wtxtgit.git.index_file import StagedFile, refresh_stats
@@ -47,7 +46,11 @@ from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import opened_regular, read_view, view_file
 from wtxtgit.io.progress import Progress, expect, finish_file
 from wtxtgit.model.array import CONTAINER_FORMATS
-from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, TEXT_SUFFIX
+from wtxtgit.model.ledger import (
+    ENCRYPTED_SUFFIX,
+    TEXT_SUFFIX,
+    stands_beside,
+)
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes import lfs_pointer
 from wtxtgit.text import grammar

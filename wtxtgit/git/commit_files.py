@@ -18,7 +18,7 @@ from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeChange, TreeEntry, TreeReader
-from wtxtgit.model.ledger import DELTA_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, stands_beside
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
 _MOST_TREES = 256
@@ -204,11 +204,6 @@ def _sealed(paths: Iterable[bytes]) -> set[bytes]:
     artifacts = (path.removesuffix(LEDGER_SUFFIX) for path in paths if path.endswith(LEDGER_SUFFIX))
     # No file can have such a name, and git would list the whole folder.
     return {path for path in artifacts if path and not path.endswith(b"/")}
-
-
-def stands_beside(path: bytes) -> bool:
-    """Tell whether a path is no artifact whatever pattern matches it: it stands beside them."""
-    return _is_special(path) or path.endswith(DELTA_SUFFIX)
 
 
 def _is_special(path: bytes) -> bool:

@@ -21,6 +21,15 @@ DELTA_SUFFIX = b".wtxtdelta"
 ENCRYPTED_SUFFIX = b".wtxt" + AGE_ENDING.encode("ascii")
 """The end of the path of an encrypted text."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
+_ATTRIBUTES = b".gitattributes"
+
+
+def stands_beside(path: bytes) -> bool:
+    """Tell whether a path is no artifact whatever pattern matches it: it stands beside them."""
+    is_own = path.endswith((LEDGER_SUFFIX, DELTA_SUFFIX)) or path == SIGNERS_PATH
+    return is_own or path.rpartition(b"/")[2] == _ATTRIBUTES
+
+
 DELETED_BUILD = "deleted"
 """The `build` in the record of a sealed deletion."""
 DELETED_CONTENT = bytes.fromhex("e8624cf466515a0fb7a24b13ee5b4dc822a5da9853d9b595cd5ec75b8f1bca79")
