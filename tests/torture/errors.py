@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.kit.starts import compiled
 from tests.torture.cases.payload import PAYLOAD
-from tests.torture.cases.places import Killed, Place
+from tests.torture.cases.places import REMOTE, Killed, Place
 from tests.torture.kills import Reference, reference_of, wrong, wrong_again
 from tests.torture.processes import adopt_orphans, wait_for_orphans
 from tests.torture.tables import Table
@@ -98,6 +98,17 @@ def _wrong(reference: Reference, place: Place, code: int, said: str) -> Iterator
         if word in said:
             yield f"it says {said!r}"
     found = list(wrong(reference, place))
+    if (place.top / REMOTE).is_dir():
+        # Of what it could not move out of its quarantine git leaves a part that no ref leads to.
+        found = [one for one in found if REMOTE not in one]
+        listed = ("rev-list", "--objects", "--quiet", "--glob=refs/heads", "--glob=refs/tags")
+        try:
+            place.git("--git-dir", f"../{REMOTE}", *listed)
+        except AssertionError as error:
+            found.append(f"what refs lead to: {error}")
     if code == reference.case.code and not reference.case.is_random:
         found += ["ends well, and has not done all"] * (place.state() != reference.state)
+    # Locks that git could not remove there are named, with the advice to remove them.
+    for lock in (place.top / REMOTE).rglob("*.lock"):
+        lock.unlink()
     yield from found or wrong_again(reference, place)
