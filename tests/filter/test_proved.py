@@ -261,7 +261,9 @@ def test_git_and_our_own_add_take_down_what_they_wrote(
         indexed = index(memoryview(text), payload=store_of(repo.repository))
         # Its payload is in packs that this user wrote.
         states = indexed.payload.states(indexed.payload_names)
-        assert len(states) == 2
+        # Git may look at the other file too, if that is as young as the index: then the second
+        # versions are in one pack, and what both are decoded from is needed.
+        assert 2 <= len(states) <= 3
         assert proved.are_sound(memoryview(text), states)
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wtxtgit.containers.any_format import split
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.array import PAYLOAD_MISSING, Keep
+from wtxtgit.model.array import PAYLOAD_MISSING, Keep, Snapshot
 from wtxtgit.text.grammar import COMPANION_MAGICS, LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import TextWriter
@@ -44,7 +45,11 @@ def clean(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
     """Clean a file's content, given as a flat view of its bytes."""
-    cleaned = text_of(data, threads=threads, progress=progress)
+    return _without_pointers(text_of(data, threads=threads, progress=progress))
+
+
+def _without_pointers(cleaned: Cleaned) -> Cleaned:
+    """Have empty files, and git-lfs pointers, stored as they are."""
     if cleaned.writer is None:
         return cleaned
     if not len(cleaned.source):
@@ -76,8 +81,12 @@ def clean_detached(
     """
     if is_detached(data):
         return Cleaned(None, data, warning=_fault_of_detached(data, threads))
-    cleaned = clean(data, threads=threads, progress=progress)
+    # A file with that much data surely has a larger text: no attached one is planned first.
+    writing = partial(_detached_if_large, keep, threads=threads, progress=progress)
+    cleaned = _without_pointers(_text_of(data, threads, writing))
     writer = cleaned.writer
+    if writer is not None and writer.is_detached:
+        return cleaned
     size = len(cleaned.source) if writer is None else writer.size
     if size <= MOST_ATTACHED:
         return cleaned
@@ -142,8 +151,22 @@ def text_of(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
     """Do what clean does, but also make texts of empty files and git-lfs pointers."""
+    return _text_of(data, threads, partial(TextWriter, threads=threads, progress=progress))
+
+
+def _detached_if_large(
+    keep: Keep | None, snapshot: Snapshot, *, threads: int | None, progress: Progress | None
+) -> TextWriter:
+    nbytes = sum(array.data.nbytes for array in snapshot.arrays)
+    writing = partial(TextWriter, snapshot, threads=threads, progress=progress)
+    return writing(detached=True, keep=keep) if nbytes > MOST_ATTACHED else writing()
+
+
+def _text_of(
+    data: ByteView, threads: int | None, writing: Callable[[Snapshot], TextWriter]
+) -> Cleaned:
     if data[: len(MAGIC)] != MAGIC:
-        return _cut(data, threads, progress)
+        return _cut(data, writing)
     # Imported here: most files are no texts.
     from wtxtgit.text.file import file_pieces, first_bytes
     from wtxtgit.text.verify import verify
@@ -158,12 +181,12 @@ def text_of(
     if first_bytes(data, report.index, report.layout, len(MAGIC)) == MAGIC:
         return Cleaned(None, data, warning="a text that stands for another text")
     restored = spooled(file_pieces(data, report.index, report.layout, threads=threads))
-    return _cut(restored, threads, progress)
+    return _cut(restored, writing)
 
 
-def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Cleaned:
+def _cut(data: ByteView, writing: Callable[[Snapshot], TextWriter]) -> Cleaned:
     cut = split(data)
     reason, snapshot = cut.reason, snapshot_of(cut)
     # Its arrays are in the snapshot as well, as objects of their own.
     del cut
-    return Cleaned(TextWriter(snapshot, threads=threads, progress=progress), data, reason=reason)
+    return Cleaned(writing(snapshot), data, reason=reason)
