@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.containers.samples import safetensors, tensor_item
 from tests.data import GOLDEN, fixture
 from wtxtgit.containers import any_format
-from wtxtgit.containers.identity import Identity, identity, told, wrong_under
+from wtxtgit.containers.identity import FileIdentity, identity, told, wrong_under
 
 VALUES = np.random.default_rng(0).standard_normal((512, 96)).astype("<f4").tobytes()
 HALF = len(VALUES) // 2
@@ -49,7 +49,7 @@ def zipped(*names: str) -> bytes:
     return file.getvalue()
 
 
-def of(data: bytes, *, is_read: bool = False) -> Identity:
+def of(data: bytes, *, is_read: bool = False) -> FileIdentity:
     return identity(memoryview(data), is_read=is_read)
 
 
@@ -161,7 +161,7 @@ def test_text_within_a_checkpoint_is_no_conversion() -> None:
     }
     raw = json.dumps(header, indent=1).replace("\n", "\r\n").encode()
     data = len(raw).to_bytes(8, "little") + raw + bytes(4)
-    assert of(data, is_read=True) == Identity("safetensors")
+    assert of(data, is_read=True) == FileIdentity("safetensors")
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_golden_files_have_no_fault_that_clean_does_not_see(path: object) -> Non
     data = memoryview(path.read_bytes())  # type: ignore[attr-defined]
     cut = any_format.split(data)
     if cut.layout.format != "opaque":
-        assert identity(data) == identity(data, is_read=True) == Identity(cut.layout.format)
+        assert identity(data) == identity(data, is_read=True) == FileIdentity(cut.layout.format)

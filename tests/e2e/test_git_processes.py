@@ -11,7 +11,7 @@ from tests.conftest import Repo, safetensors
 from wtxtgit.git import run
 
 MOST = {
-    "add model.safetensors": 8,
+    "add model.safetensors": 9,
     "hook pre-commit": 13,
     "check --staged": 11,
     "status": 8,

@@ -284,7 +284,7 @@ class TestCommits:
         if finding.severity is Severity.WARNING or make is twin:
             assert not left, "the tip alone is looked at"
         else:
-            assert left == ({made} if STAYS.format(made[:12]) in hint else set())
+            assert left == ({made} if STAYS.format(made) in hint else set())
 
     @pytest.mark.parametrize(
         ("kind", "make"),
@@ -301,7 +301,7 @@ class TestCommits:
         repo.add()
         repo.commit("later")
         first = audit.hint(said(repo, kind)[0], HERE)
-        assert STAYS.format(made[:12]) in first
+        assert STAYS.format(made) in first
         assert audit.HINTS[kind] in repo.call("audit", ok=(1, 4)).out
         paste(repo, first)
         commit(repo)

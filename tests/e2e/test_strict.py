@@ -71,6 +71,8 @@ def test_a_push_is_looked_into(chain: Sealed) -> None:
     put(chain, unpadded())
     chain.commit("odd")
     chain.git("config", "wtxtgit.trustRoot", ROOT)
+    chain.git("init", "-q", "--bare", "../origin.git")
+    chain.git("remote", "add", "origin", "../origin.git")
     line = f"refs/heads/main {chain.head} refs/heads/main {'0' * 40}\n".encode()
     hook = ("hook", "pre-push", "--json", "origin")
     assert not json.loads(chain.wtxtgit(*hook, stdin=line).stdout)["refs"][0]["audit"]["findings"]

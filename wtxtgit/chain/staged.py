@@ -191,10 +191,14 @@ class _CheckWork:
         half_staged = self._half_staged() if is_needed else frozenset()
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion, half_staged)
 
+    @cached_property
+    def _staged_paths(self) -> set[bytes]:
+        return index.staged_paths(self._repo)
+
     def _half_staged(self) -> frozenset[bytes]:
         if self._repo.is_bare:
             return frozenset()
-        return frozenset(index.staged_paths(self._repo) & index.touched(self._repo).keys())
+        return frozenset(self._staged_paths & index.touched(self._repo).keys())
 
     @cached_property
     def _encrypted(self) -> list[TreeEntry]:
@@ -331,7 +335,7 @@ class _CheckWork:
         """Return the files that are new to a forge; all of them if everything is asked for."""
         if self._staged.is_whole:
             return sizes
-        staged = index.staged_paths(self._repo)
+        staged = self._staged_paths
         return {path: size for path, size in sizes.items() if path in staged}
 
     def _judge_sizes(self, sizes: Mapping[bytes, int]) -> Iterator[Finding]:
@@ -368,7 +372,7 @@ class _CheckWork:
             yield Finding("", path, UNFILTERED, HERE_ALONE, Severity.WARNING)
         if not unfiltered:
             return
-        unfiltered |= index.staged_paths(self._repo)
+        unfiltered |= self._staged_paths
         texts = {
             path: entry.oid
             for path, entry in self._staged.entries.items()
@@ -390,7 +394,7 @@ class _CheckWork:
         if self._repo.is_bare or not self._repo.has_own_attributes():
             return []
         entries = self._staged.entries
-        chosen = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
+        chosen = entries.keys() if self._staged.is_whole else self._staged_paths
         given = [entries[path] for path in chosen if path in entries]
         alone = filtered_here_alone(self._repo, given, self._staged.snapshot.filtered)
         heads = blob_heads(self._repo, [entry.oid for entry in alone]) if alone else {}
@@ -406,7 +410,7 @@ class _CheckWork:
         # Imported here: few repositories have a set.
         from wtxtgit.chain.stale_sets import stale_sets
 
-        changed = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
+        changed = entries.keys() if self._staged.is_whole else self._staged_paths
         for path, message in stale_sets(self._repo, entries, indexes, set(changed)):
             kind = UNCHECKED if isinstance(message, NotRead) else STALE_INDEX
             yield Finding("", path, kind, message, Severity.WARNING)

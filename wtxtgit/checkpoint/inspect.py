@@ -12,7 +12,7 @@ from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, nat
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
-from wtxtgit.containers.identity import Identity, identity, wrong_under
+from wtxtgit.containers.identity import FileIdentity, identity, wrong_under
 from wtxtgit.errors import PICKLE, FormatError, InputError, NotRead, counted
 from wtxtgit.io.progress import Progress, expect
 from wtxtgit.io.view import Pages
@@ -255,7 +255,7 @@ def _with_details(
 
 
 def _notes(
-    name: str, description: Description, options: ReadOptions, found: Identity
+    name: str, description: Description, options: ReadOptions, found: FileIdentity
 ) -> Iterator[str]:
     if not found.is_fault and (wrong := wrong_under(name, found)) is not None:
         yield wrong

@@ -50,7 +50,7 @@ _LARGEST = 1 << 50
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 
 
-class Identity(NamedTuple):
+class FileIdentity(NamedTuple):
     """What a file is.
 
     `kind` is a format's name, that of a kind of files that are not read, or "" for what is not
@@ -72,7 +72,7 @@ class Identity(NamedTuple):
         return self.what is not None and self.what.startswith(f"{_DAMAGED}{problem}")
 
 
-class _Kind(NamedTuple):
+class _ForeignKind(NamedTuple):
     """A kind of files that are not read, and how they start."""
 
     name: str
@@ -81,8 +81,8 @@ class _Kind(NamedTuple):
     is_fault: bool = False
 
 
-def _kind(name: str, what: str, start: bytes, *, is_fault: bool = False) -> _Kind:
-    return _Kind(name, what, re.compile(start, re.DOTALL | re.IGNORECASE), is_fault)
+def _kind(name: str, what: str, start: bytes, *, is_fault: bool = False) -> _ForeignKind:
+    return _ForeignKind(name, what, re.compile(start, re.DOTALL | re.IGNORECASE), is_fault)
 
 
 # Nothing is given back: a hostile row of comments would be tried in every combination.
@@ -137,27 +137,27 @@ _TEXT_KINDS = frozenset({"empty", "html", "xml", "json", "text", "conflict"})
 _UNFINISHED = (".part", ".partial", ".aria2", ".crdownload", ".incomplete", ".download")
 
 
-def identity(data: ByteView, *, is_read: bool = False) -> Identity:
+def identity(data: ByteView, *, is_read: bool = False) -> FileIdentity:
     """Judge a file's bytes; nothing in them raises an error.
 
     `is_read` says that the file is of a format whose reader took it: then its structure is read
     only if its line ends look converted.
     """
     if not len(data):
-        return Identity("empty", "empty", is_fault=True)
+        return FileIdentity("empty", "empty", is_fault=True)
     known = detected(data)
     if known is None:
         whole = stored_whole(data)
         if whole is not None and whole.whole is not None:
             return _judged(whole, data, whole.whole().read)
         listing = listed_by(data)
-        return _foreign(data) if listing is None else Identity(listing.set_name)
+        return _foreign(data) if listing is None else FileIdentity(listing.set_name)
     if is_read and not _is_converted(data):
-        return Identity(known.name)
+        return FileIdentity(known.name)
     return _judged(known, data, known.read().read)
 
 
-def wrong_under(name: str, identity: Identity) -> str | None:
+def wrong_under(name: str, identity: FileIdentity) -> str | None:
     """Return in words what is wrong with such a file under a tracked file's name, None if nothing.
 
     A name claims something only if its ending is that of a format. Files that only the index of
@@ -181,19 +181,19 @@ def _a(word: str) -> str:
     return f"an {word}" if word[0] in "aeio" or word.startswith(("np", "mlcp")) else f"a {word}"
 
 
-def _judged(known: Format, data: ByteView, read: Callable[[ByteView], object]) -> Identity:
+def _judged(known: Format, data: ByteView, read: Callable[[ByteView], object]) -> FileIdentity:
     """Judge a file of a format that is read."""
     try:
         container = read(data)
     except FormatError as error:
         if error.kind == "limit":
-            return Identity(known.name, f"not checked, over a limit: {error.message}")
+            return FileIdentity(known.name, f"not checked, over a limit: {error.message}")
         if error.kind == PICKLE:
-            return Identity(known.name)
-        return Identity(known.name, _damage(known, data, error), is_fault=True)
+            return FileIdentity(known.name)
+        return FileIdentity(known.name, _damage(known, data, error), is_fault=True)
     if _is_converted(data) and known.check().check(container, ReadOptions()).errors:
-        return Identity(known.name, _CONVERTED, is_fault=True)
-    return Identity(known.name)
+        return FileIdentity(known.name, _CONVERTED, is_fault=True)
+    return FileIdentity(known.name)
 
 
 _CONVERTED = (
@@ -212,7 +212,7 @@ def _damage(known: Format, data: ByteView, error: FormatError) -> str:
         return _CONVERTED
     size = len(data)
     total, is_exact = _whole_size(known, data, error)
-    lines = _Lines.of(data, _DAMAGED_SAMPLE)
+    lines = _SampledLines.of(data, _DAMAGED_SAMPLE)
     missing = 0 if total is None else total - size
     # Each CR that is missing stood before one of the LFs.
     may_be_converted = missing <= lines.feeds_in(size)
@@ -255,7 +255,7 @@ def _whole_size(known: Format, data: ByteView, error: FormatError) -> tuple[int 
     return total, bool(ends) or error.field in _LAST
 
 
-class _Lines(NamedTuple):
+class _SampledLines(NamedTuple):
     """Counts in the bytes at both ends of a file: CR, LF, and CR before LF."""
 
     size: int
@@ -265,7 +265,7 @@ class _Lines(NamedTuple):
     is_binary: bool
 
     @classmethod
-    def of(cls, data: ByteView, most: int = _SAMPLE) -> _Lines:
+    def of(cls, data: ByteView, most: int = _SAMPLE) -> _SampledLines:
         ends = bytes(data[:most]), bytes(data[max(most, len(data) - most) :])
         sample = b"".join(ends)
         return cls(
@@ -290,67 +290,67 @@ class _Lines(NamedTuple):
 
 def _is_converted(data: ByteView) -> bool:
     """Whether there is no LF without a CR, where a binary has many: LF was made CRLF."""
-    lines = _Lines.of(data)
+    lines = _SampledLines.of(data)
     return lines.is_binary and lines.feeds == lines.pairs >= _LEAST_LINES
 
 
-def _foreign(data: ByteView) -> Identity:
+def _foreign(data: ByteView) -> FileIdentity:
     """Judge a file of a format that is not read."""
     refused = refusal(data)
     if refused is not None:
-        return Identity("part", refused)
+        return FileIdentity("part", refused)
     head = bytes(data[:_HEAD])
     if not head.strip(b"\0"):
         if is_zeros(data):
-            return Identity("zeros", "all zeros", is_fault=True)
-        return Identity("zeros", f"zeros in its first {_HEAD:,} bytes, and no checkpoint")
+            return FileIdentity("zeros", "all zeros", is_fault=True)
+        return FileIdentity("zeros", f"zeros in its first {_HEAD:,} bytes, and no checkpoint")
     text = next((one for one in _TEXTS if one.start.match(head)), None)
     if text is not None:
         code = _ERROR_CODE.search(head)
         what = text.what if code is None else f"an XML error ({code[1].decode('ascii')})"
-        return Identity(text.name, what, text.is_fault)
+        return FileIdentity(text.name, what, text.is_fault)
     if head.startswith(ZIP_MAGIC):
         return _archive(data)
     if (name := compression(head)) is not None:
-        return Identity("compressed", f"compressed with {name}: unpack it first")
+        return FileIdentity("compressed", f"compressed with {name}: unpack it first")
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        return Identity("tar", "a tar archive")
+        return FileIdentity("tar", "a tar archive")
     for one in _BINARIES:
         if one.start.match(head):
-            return Identity(one.name, one.what, one.is_fault)
-    return Identity("", _CONVERTED) if _is_converted(data) else _text(data, head)
+            return FileIdentity(one.name, one.what, one.is_fault)
+    return FileIdentity("", _CONVERTED) if _is_converted(data) else _text(data, head)
 
 
 def _cut_zip(size: int) -> str:
     return f"cut at {size:,} bytes, before the list of its members: {AGAIN}"
 
 
-def _archive(data: ByteView) -> Identity:
+def _archive(data: ByteView) -> FileIdentity:
     """Judge a zip that is none of the formats that are read."""
     members = Opening(data).zip
     if not members.is_whole:
-        return Identity("zip", f"a zip archive, {_cut_zip(len(data))}", is_fault=True)
+        return FileIdentity("zip", f"a zip archive, {_cut_zip(len(data))}", is_fault=True)
     names = members.names
     for kind, what, is_one in _ARCHIVES:
         if is_one(names):
-            return Identity(kind, what)
+            return FileIdentity(kind, what)
     inner = next((name for name in names if by_ending(os.path.splitext(name)[1])), None)  # noqa: PTH122
     about = "" if inner is None else f" with {quoted(inner)}"
-    return Identity("zip", f"a zip archive{about}: unpack it first")
+    return FileIdentity("zip", f"a zip archive{about}: unpack it first")
 
 
-def _text(data: ByteView, head: bytes) -> Identity:
+def _text(data: ByteView, head: bytes) -> FileIdentity:
     """Judge what may be a text."""
     if _has_conflict(head):
-        return Identity("conflict", "a text with conflict markers of git", is_fault=True)
+        return FileIdentity("conflict", "a text with conflict markers of git", is_fault=True)
     # A character may be cut in two at the end.
     text = head.decode("utf-8", "replace").rstrip("\ufffd")
     if "\ufffd" in text or not all(char.isprintable() or char in "\r\n\t\f" for char in text):
-        return Identity()
+        return FileIdentity()
     if text.lstrip()[:1] in ("{", "[") and len(data) <= _MOST_JSON:
         return _json(bytes(data))
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return Identity("text", f"a text that starts with {quoted(line)}")
+    return FileIdentity("text", f"a text that starts with {quoted(line)}")
 
 
 def _has_conflict(head: bytes) -> bool:
@@ -364,20 +364,20 @@ def _has_conflict(head: bytes) -> bool:
     return True
 
 
-def _json(raw: bytes) -> Identity:
+def _json(raw: bytes) -> FileIdentity:
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
-        return Identity("text", "a text that starts as JSON")
+        return FileIdentity("text", "a text that starts as JSON")
     if isinstance(value, dict):
         for key in _ERROR_KEYS:
             if key in value:
                 about = value[key]
                 said = f": {quoted(about)}" if isinstance(about, str) else ""
-                return Identity("json", f"a JSON error{said}", is_fault=True)
-    return Identity("json", "a JSON file")
+                return FileIdentity("json", f"a JSON error{said}", is_fault=True)
+    return FileIdentity("json", "a JSON file")
 
 
-def told(identity: Identity) -> str | None:
+def told(identity: FileIdentity) -> str | None:
     """Return what a file is as a noun, also one that is read; None if that is not known."""
     return identity.what or (f"{_a(identity.kind)} file" if identity.kind else None)

@@ -131,7 +131,9 @@ def format_header(
     end = 0
     for name, dtype, shape, nbytes in entries:
         json_text.check_name(name, "tensor name", offset=0)
-        if name in items or name == METADATA_KEY:
+        if name == METADATA_KEY:
+            raise FormatError(f"no tensor can be named {quoted(name)}", field="name")
+        if name in items:
             raise FormatError(f"tensor name {quoted(name)} appears more than once", field="name")
         items[name] = {
             "dtype": dtype,

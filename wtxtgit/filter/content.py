@@ -69,8 +69,8 @@ class ArtifactFacts:
     bytes) is the SHA-256 of a detached text, or of the one that clean makes of a file. If it
     `lacks_payload` its facts may change once the payload is there: nothing else is wrong.
     `attached_opaque` is `opaque` of the attached form of a native text. `is_pointer` marks a
-    git-lfs pointer, of which clean makes no text. `identity` has the fields of `Identity` if the
-    content is more than a file of the format that the schema names.
+    git-lfs pointer, of which clean makes no text. `identity` has the fields of `FileIdentity` if
+    the content is more than a file of the format that the schema names.
     """
 
     size: int
@@ -140,15 +140,15 @@ def _format(schema: str) -> str:
 
 def wrong_content(path: bytes, facts: ArtifactFacts) -> str | None:
     """Return in words what is wrong with a content under this name; None if nothing is known."""
-    from wtxtgit.containers.identity import Identity, wrong_under
+    from wtxtgit.containers.identity import FileIdentity, wrong_under
 
     # These have findings of their own.
     if facts.fault is not None or facts.is_pointer or facts.stands_for_itself:
         return None
     if facts.identity is not None:
-        return wrong_under(os.fsdecode(path), Identity(*facts.identity))
+        return wrong_under(os.fsdecode(path), FileIdentity(*facts.identity))
     kind = _format(facts.schema)
-    return wrong_under(os.fsdecode(path), Identity(kind)) if kind in CONTAINER_FORMATS else None
+    return wrong_under(os.fsdecode(path), FileIdentity(kind)) if kind in CONTAINER_FORMATS else None
 
 
 def examine(

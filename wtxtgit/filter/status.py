@@ -440,11 +440,11 @@ def _wrong(file: Path, entry: TreeEntry, kind: str, facts: ArtifactFacts | None)
         return wrong_content(entry.path, facts)
     if kind not in CONTAINER_FORMATS and kind != OPAQUE:
         return None
-    from wtxtgit.containers.identity import Identity, identity, wrong_under
+    from wtxtgit.containers.identity import FileIdentity, identity, wrong_under
 
     name = os.fsdecode(entry.path)
     if kind != OPAQUE:
-        return wrong_under(name, Identity(kind))
+        return wrong_under(name, FileIdentity(kind))
     # The blob has the file's bytes, but in lines that would have to be decoded.
     if work_tree.file_head(file) is None:
         return None

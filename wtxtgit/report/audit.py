@@ -11,7 +11,6 @@ from enum import StrEnum
 
 from wtxtgit.errors import CheckError, EnvironmentFailure, TrustError, counted
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.figures import OID_SHOWN
 
 UNTRUSTED = frozenset(
     {"missing-signature", "bad-signature", "untrusted-signer", "signers-changed", "bad-root"}
@@ -27,6 +26,8 @@ FETCH = "wtxtgit fetch without a path fetches all files that stand as pointers"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 FOREIGN_SIGNATURE = "wtxtgit signers list  # add the signer's key, or sign the text again"
 """What to do about a text's own signature, which no seal replaces, by a key that is not trusted."""
+LIST_ROOTS = "git log --oneline --no-abbrev-commit -- :/.wtxt/signers"
+"""Lists commits to choose a trust root from, by whole ids: a tag can take an abbreviated one."""
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
     "&& git add -- ':/*.gitattributes' && wtxtgit seal --staged -- PATH",
@@ -73,9 +74,8 @@ HINTS = {
         "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many of the earlier signers "
         "as their threshold requires",
     ),
-    "bad-root": "git log --oneline -- :/.wtxt/signers  # choose a trust root that has signers, and "
-    "that the tip descends from; merge the old tip into a rewritten branch, or push it by another "
-    "name",
+    "bad-root": f"{LIST_ROOTS}  # choose a trust root that has signers, and that the tip descends "
+    "from; merge the old tip into a rewritten branch, or push it by another name",
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
     "fine, audit without --strict",
@@ -140,7 +140,7 @@ def pasted(spelled: str, finding: Finding, here: str = "") -> str:
 
     path = os.fsdecode(finding.path)
     words = {
-        "COMMIT": finding.commit[:OID_SHOWN],
+        "COMMIT": finding.commit,
         "PATH.wsum": quoted(f"{path}.wsum"),
         "PATH": quoted(path),
         _SIGNERS: quoted(_SIGNERS),

@@ -12,6 +12,7 @@ from wtxtgit.report.audit import (
     FETCH,
     FOREIGN_SIGNATURE,
     FROM_LFS,
+    LIST_ROOTS,
     ODD_CHECKPOINT,
     UNCHECKED,
     Finding,
@@ -49,8 +50,8 @@ HINTS = {
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
     "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many of the "
     f"earlier signers as their threshold requires; {_UNSTAGE} :/.wtxt leaves the change out",
-    "bad-root": "git log --oneline -- :/.wtxt/signers  # set the config wtxtgit.trustRoot to a "
-    "commit that has signers, and that HEAD descends from",
+    "bad-root": f"{LIST_ROOTS}  # set the config wtxtgit.trustRoot to a commit that has signers, "
+    "and that HEAD descends from",
     ODD_CHECKPOINT: f"{_UNSTAGE} PATH  # wtxtgit verify --strict -- PATH shows the "
     "problems; if the file is fine, only wtxtgit.strict refuses it: git config --unset "
     "wtxtgit.strict",
