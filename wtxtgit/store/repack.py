@@ -9,7 +9,6 @@ whatever is decoded from it still can be (`docs/spec/store.md`, "Encodings").
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import (
     Collection,
     Container,
@@ -21,19 +20,18 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.io.files import failures, shown
+from wtxtgit.io.files import failures
 from wtxtgit.io.progress import Progress, expect, finish_file
-from wtxtgit.io.temporary import opened_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import in_groups
 from wtxtgit.report.store import DamagedPack, StoreRepacked
 from wtxtgit.store.check import check_pack
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import HEAD, ChunkEntry, ChunkPack, file_digest
+from wtxtgit.store.joining import locked
+from wtxtgit.store.pack import ChunkEntry, ChunkPack, file_digest
 from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
@@ -94,74 +92,6 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
         return _moved(own, damaged, unusable, times, None)
 
 
-def join_small(store: Store) -> None:
-    """Join the small packs that were added through this object to larger ones.
-
-    Their chunks are known, and each was written or compared: whole packs are read, and have to
-    match their names. If another repack or prune is running they stay as they are. Raises
-    EnvironmentFailure.
-    """
-    own = store.own
-    small = own.taken_small()
-    with contextlib.ExitStack() as until:
-        try:
-            until.enter_context(_locked(store))
-        except EnvironmentFailure:
-            return
-        _Joining(own).join(small)
-
-
-class _Joining:
-    """Joins packs of which all chunks are known."""
-
-    def __init__(self, own: PackFolder) -> None:
-        self._own = own
-        self._new: NewPack | None = None
-        self._parts: list[str] = []
-        self._names: set[bytes] = set()
-
-    def join(self, small: Mapping[str, Sequence[ChunkEntry]]) -> None:
-        try:
-            for name, entries in small.items():
-                self._take(name, entries)
-            self._finish()
-        finally:
-            self._discard()
-
-    def _take(self, name: str, entries: Sequence[ChunkEntry]) -> None:
-        try:
-            content = self._own.path(name).read_bytes()
-        except OSError:
-            # Another process has moved its chunks.
-            return
-        names = {entry.name for entry in entries}
-        if sha256(content).hexdigest() != name or not names.isdisjoint(self._names):
-            return
-        encoded = memoryview(content)[len(HEAD) : entries[-1].place + entries[-1].length]
-        if self._new is not None and not self._new.has_room(len(encoded), len(entries)):
-            self._finish()
-        if self._new is None:
-            self._new = NewPack(self._own)
-        self._new.add_all(entries, encoded)
-        self._parts.append(name)
-        self._names |= names
-
-    def _finish(self) -> None:
-        if self._new is not None and len(self._parts) > 1:
-            self._own.added(self._new.finish(), self._new.nbytes, self._new.index)
-            for part in self._parts:
-                # A chunk that was used again meanwhile is as young in the new pack.
-                self._own.path(part).unlink(missing_ok=True)
-            self._own.refresh()
-        self._discard()
-
-    def _discard(self) -> None:
-        if self._new is not None:
-            self._new.close()
-        self._new, self._parts = None, []
-        self._names.clear()
-
-
 def _is_damaged(own: PackFolder, held: DecodedBases, name: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         pack = own.opened(name)
@@ -213,27 +143,9 @@ def alone(store: Store) -> Iterator[None]:
     block, the content of all packs is known from the packs themselves. Raises EnvironmentFailure if
     the store is locked or can't be.
     """
-    with _locked(store):
+    with locked(store.folder):
         store.own.refresh()
         store.own.prove()
-        yield
-
-
-@contextlib.contextmanager
-def _locked(store: Store) -> Iterator[None]:
-    if not store.folder.is_dir():
-        yield
-        return
-    where = shown(store.folder)
-    with failures(store.folder), opened_folder(store.folder) as folder:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise EnvironmentFailure(f"{where}: another repack or prune is running") from None
-        except OSError as error:
-            raise EnvironmentFailure(
-                f"{where}: can't be locked, so no packs were changed"
-            ) from error
         yield
 
 

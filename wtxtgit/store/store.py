@@ -54,9 +54,9 @@ class Store:
     def join_small(self) -> None:
         """Join the small packs that were added through this object to larger ones."""
         if self.own.small_nbytes:
-            from wtxtgit.store.repack import join_small
+            from wtxtgit.store.joining import join_small
 
-            join_small(self)
+            join_small(self.own)
 
     def want(self, names: Iterable[bytes]) -> None:
         """Do nothing: a local store can't fetch."""
