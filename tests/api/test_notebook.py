@@ -44,7 +44,7 @@ def test_results_are_a_line_and_a_table() -> None:
         "<Conversion b.npz: npz, 2 tensors, 1 dropped>": wtxtgit.convert(
             "tagged.safetensors", "b.npz"
         ),
-        "<FileVerdict cut.safetensors: safetensors, not ok, 1 error>": wtxtgit.verify(
+        "<FileVerdict cut.safetensors: safetensors, not ok, 2 errors>": wtxtgit.verify(
             "cut.safetensors"
         ),
         "<TextReport: generation 1, 3 arrays, not ok, 1 problem>": wtxtgit.verify("forged.wtxt"),

@@ -129,6 +129,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tip = world.git("rev-parse", "HEAD").decode().strip()
     pushed = f"refs/heads/main {tip} refs/heads/main {'0' * 40}\n"
     (folder / "files/pushed").write_text(pushed)
+    world.git("init", "-q", "--bare", "../origin.git")
+    world.git("remote", "add", "origin", "../origin.git")
     return folder
 
 

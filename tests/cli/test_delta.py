@@ -296,7 +296,7 @@ class TestOutput:
         done = wtxtgit("delta", "apply", "base", "t.wtxt.wtxtdelta")
         assert done.code == 2
         assert "already exists" in done.complaint()
-        assert "-o t.wtxt replaces it" in done.err
+        assert "mv -i -- t.wtxt t.wtxt.old keeps it" in done.err
         assert (wtxtgit.folder / "t.wtxt").read_bytes() == b"kept"
         assert wtxtgit("delta", "apply", "base", "t.wtxt.wtxtdelta", "-o", "t.wtxt").code == 0
         assert (wtxtgit.folder / "t.wtxt").read_bytes() == ONE.target

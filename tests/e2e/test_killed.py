@@ -128,7 +128,7 @@ def test_the_first_ledger_of_signers_is_taken_up(
 def followed(repo: Sealed, err: str) -> None:
     """Do what a hint says."""
     command = err.rpartition("wtxtgit: hint: ")[2]
-    command = re.split(" removes | restores ", command)[0]
+    command = re.split(" removes | restores | sets it aside", command)[0]
     repo.run(*shlex.split(command))
 
 

@@ -58,7 +58,7 @@ SHARED = (
     *(f"wtxtgit/io/{name}.py" for name in ("__init__", "compressed", "progress", "spool")),
     *("wtxtgit/io/view.py", "wtxtgit/io/workers.py"),
     *(f"wtxtgit/model/{name}.py" for name in ("__init__", "array", "checksum", "findings")),
-    *(f"wtxtgit/model/{name}.py" for name in ("ggml", "plain", "salvage", "tensor")),
+    *(f"wtxtgit/model/{name}.py" for name in ("dtypes", "ggml", "plain", "salvage", "tensor")),
     *("wtxtgit/tensors/", *_TRIED),
 )
 """What all formats use."""

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history, remotes
 from wtxtgit.git.repository import Repository
-from wtxtgit.remotes.payload import detached_texts, store_url
-from wtxtgit.remotes.payload.remote import place_of
-from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload import detached_texts, needed_texts, store_url
 from wtxtgit.store.place import store_of
 
 
@@ -56,9 +54,17 @@ def of_main_branch(repo: Repository) -> BranchData | None:
     if found is None:
         return None
     remote, branch = found
-    texts = list(detached_texts.of_tree(repo, f"refs/remotes/{branch}", ()))
+    tip = history.resolve_commit(repo, f"refs/remotes/{branch}")
+    texts, is_whole = needed_texts.of_commit(repo, tip)
+    if not is_whole:
+        # A check fetches nothing.
+        raise EnvironmentFailure(f"this partial clone lacks files of {branch}")
     if not texts or not store_url.trusted(repo):
         return None
+    # Imported here: doctor asks this, and also has to work where numpy can't be loaded.
+    from wtxtgit.remotes.payload.remote import place_of
+    from wtxtgit.remotes.payload.remote_packs import RemotePacks
+
     store = store_of(repo)
     first = store_url.chosen(repo)
     others = [url for url in store_url.to_fetch(repo) if url != first]

@@ -76,17 +76,27 @@ def only_here(repo: Repository, remote_tips: Iterable[str]) -> FoundTexts:
     return _listed(repo, [*_busy_with(repo), *_heads(repo), *without], *_EVERYTHING)
 
 
+def of_commit(repo: Repository, commit: str) -> FoundTexts:
+    """Return the texts among a commit's files."""
+    return _here(repo, [commit], "--no-walk=unsorted")
+
+
 def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundTexts:
+    texts, is_whole = _here(repo, tips, *arguments)
+    # gitrepository-layout(5): grafts hide parents.
+    is_cut = repo.is_shallow or (repo.common_dir / "info/grafts").exists()
+    return FoundTexts(texts, is_whole and not is_cut)
+
+
+def _here(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundTexts:
+    """Return the texts that git finds without fetching; a partial clone may lack some."""
     answers = repo.git(
         "rev-list", "--objects", "--missing=print", "--stdin", *arguments,
         stdin="".join(f"{oid}\n" for oid in tips).encode("ascii"), env=run.TRUE_OBJECTS,
     ).splitlines()  # fmt: skip
     matches = [match for line in answers if (match := _OBJECT.fullmatch(line))]
     texts = list(of_blobs(repo, {match[1].decode("ascii"): match[2] for match in matches}))
-    # gitrepository-layout(5): grafts hide parents.
-    is_cut = repo.is_shallow or (repo.common_dir / "info/grafts").exists()
-    is_whole = not (is_cut or any(line.startswith(b"?") for line in answers))
-    return FoundTexts(texts, is_whole)
+    return FoundTexts(texts, not any(line.startswith(b"?") for line in answers))
 
 
 def _heads(repo: Repository) -> list[str]:
