@@ -118,6 +118,11 @@ class NewPack:
         """Its size so far."""
         return self._end
 
+    @property
+    def is_small(self) -> bool:
+        """Whether a pack of as many bytes and chunks more has room."""
+        return self._end < MAX_PACK // 2 and len(self._entries) < MOST_CHUNKS // 2
+
     def has_room(self, length: int, chunks: int = 1) -> bool:
         """Tell whether chunks with this encoded size may be added."""
         count = len(self._entries) + chunks
@@ -445,7 +450,7 @@ class StoreWriter:
 
     def _take_note(self, pack: NewPack, name: str) -> None:
         self._own.added(name, pack.nbytes, pack.index)
-        if pack.nbytes < MAX_PACK // 2:
+        if pack.is_small:
             self._own.note_small(name, pack.nbytes, pack.entries)
         self._begun.difference_update(pack.names)
 

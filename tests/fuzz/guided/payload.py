@@ -63,6 +63,8 @@ def _seeds() -> tuple[list[bytes], list[bytes]]:
         added(store, old)
         added(store, [*trained(old), b"some words"], before=[*old, b""])
         held = [path.read_bytes() for path in packs(store)]
+        # Who added packs leaves the file `index` to the next who looks for some.
+        assert len(Store(Path(folder)).own.names) == len(held)
         return [example("store.md"), *held], [(Path(folder) / "index").read_bytes()]
 
 
