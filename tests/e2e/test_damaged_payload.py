@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.sealed import Sealed
+from tests.e2e.test_detached import drop_store
 from tests.kit import safetensors
 from tests.kit.templates import Templates, copyable
 from tests.store.chunks import damage, lie
@@ -218,10 +219,27 @@ class TestThere:
         self, own: Sealed, other: Sealed, world: Path
     ) -> None:
         self.use(other, world, "folder")
+        other.git("remote", "remove", "origin")
         name = self.lie(world, "folder", LIES["a changed byte"])
         said = other.call("push", "--check", ok=(5,))
         assert name in said.err
         assert (world / "there" / f"{name}.pack").exists()
+
+    def test_who_lacks_the_data_sends_what_another_remote_has(
+        self, own: Sealed, other: Sealed, world: Path
+    ) -> None:
+        self.use(other, world, "folder")
+        name = self.lie(world, "folder", LIES["a changed byte"])
+        said = other.call("push", "--check")
+        assert name in said.err
+        assert "sent to" in said.out
+        assert own.call("push", "--check").err == ""
+        # No longer at any remote but that one.
+        other.git("remote", "remove", "origin")
+        drop_store(other)
+        assert fetch(other) == ""
+        again(other)
+        assert holds(other)
 
     def test_a_look_changes_nothing(self, own: Sealed, world: Path) -> None:
         self.use(own, world, "folder")

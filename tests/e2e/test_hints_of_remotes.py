@@ -50,6 +50,7 @@ def committed(world: World, *, seed: int = 0) -> None:
     np.savez(world.path / MODEL, w=np.arange(40_000.0) + seed)
     world.add(HERE)
     world.commit("detached")
+    world.settle(MODEL)
 
 
 def with_two_clones(world: World) -> None:

@@ -281,6 +281,7 @@ def detached(world: World) -> Path:
     world.add(HERE)
     world.seal()
     world.commit("detached")
+    world.settle(f"{HERE}/{DETACHED}")
     bare = world.path.parent / "bare"
     world.git("init", "-q", "--bare", str(bare))
     world.git("remote", "add", "origin", str(bare))
@@ -326,7 +327,6 @@ def far_from_a_seal(world: World) -> Words:
     store = detached(world)
     (world.path / HERE / f"{DETACHED}.wsum").unlink()
     world.git("rm", "-q", "--cached", f"{HERE}/{DETACHED}.wsum")
-    # Last: of a file as young as the index, git has the filter put the data there again.
     shutil.rmtree(store)
     return ["seal", "--staged", "--", DETACHED]
 

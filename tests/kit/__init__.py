@@ -85,6 +85,16 @@ class Repo:
     def wtxtgit(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
         return self.run(*LAUNCHER.arguments, *arguments, **options)  # type: ignore[arg-type]
 
+    def settle(self, *names: str) -> None:
+        """Have unchanged files look older than the index, so that git never reads them again.
+
+        Of others it can't know whether they have changed since: any command may have the filter
+        store their data once more.
+        """
+        for name in names:
+            os.utime(self.path / name, (1_000_000_000, 1_000_000_000))
+        self.git("update-index", "-q", "--refresh")
+
     def write(self, name: str | bytes, content: bytes | str) -> Path:
         file = self.path / os.fsdecode(name)
         file.parent.mkdir(parents=True, exist_ok=True)
