@@ -182,7 +182,10 @@ _days = click.IntRange(min=0, max=1_000_000)
 @click.option("--remote", is_flag=True, help="Prune packs on the remote that no ref needs.")
 @click.option("-n", "--dry-run", is_flag=True, help="Drop nothing; show what would be dropped.")
 @click.option(
-    "-f", "--force", is_flag=True, help="With --remote: delete the packs instead of listing them."
+    "-f",
+    "--force",
+    is_flag=True,
+    help="With --remote: mark and delete packs instead of listing them.",
 )
 @click.option(
     "--recent",
