@@ -730,7 +730,9 @@ class PackFolder:
         with self._lock:
             if self._tables is None or self._listed.get(name) == nbytes:
                 return
-            if name in self._listed or self._added.count > _MERGED:
+            # An object for each chunk of a large pack would take more memory than its table.
+            is_much = index.count > _FEW or self._added.count > _MERGED
+            if name in self._listed or is_much:
                 self.refresh()
                 return
             self._listed[name] = nbytes
