@@ -122,6 +122,7 @@ def peak_of_fetch(folder: Path, count: int) -> int:
 def test_a_chunk_more_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array, "MOST_NAMES", 250)
     monkeypatch.setattr(pack_folder, "_MOST_KNOWN", 250)
+    monkeypatch.setattr(pack_folder, "_MERGED", 250)
     monkeypatch.setattr(remote_packs, "_INDEXES_HELD", 4)
     # A read asks for room for the largest one.
     monkeypatch.setattr(remote_packs, "MAX_END", 64 * 1024)

@@ -198,7 +198,7 @@ class _CheckWork:
     def _half_staged(self) -> frozenset[bytes]:
         if self._repo.is_bare:
             return frozenset()
-        return frozenset(self._staged_paths & index.touched(self._repo).keys())
+        return frozenset(index.half_staged(self._repo))
 
     @cached_property
     def _encrypted(self) -> list[TreeEntry]:

@@ -68,7 +68,17 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     return _with_intent(repo, index_entries)
 
 
-def staged_paths(repo: Repository) -> set[bytes]:
+def half_staged(repo: Repository) -> set[bytes]:
+    """Return the paths whose content in the index is neither in HEAD nor in the work tree.
+
+    The index is the repository's own: another one, which git names in the hook of a `git commit`
+    that stages files, goes with that commit.
+    """
+    env = {"GIT_INDEX_FILE": str(repo.git_dir.absolute() / "index")}
+    return staged_paths(repo, env) & touched(repo, env).keys()
+
+
+def staged_paths(repo: Repository, env: run.Environment | None = None) -> set[bytes]:
     """Return the paths whose index entry differs from HEAD, without deleted ones.
 
     Honours GIT_INDEX_FILE. Before the first commit these are all paths.
@@ -78,7 +88,9 @@ def staged_paths(repo: Repository) -> set[bytes]:
         return {entry.path for entry in entries(repo)}
     tree = head.stdout.decode("ascii").strip()
     changed = repo.git(
-        "diff-index", "--cached", "-z", "--name-only", "--no-renames", "--diff-filter=d", tree, "--"
+        *("diff-index", "--cached", "-z", "--name-only", "--no-renames", "--diff-filter=d"),
+        *(tree, "--"),
+        env=env,
     )
     return set(run.records(changed))
 
@@ -146,7 +158,7 @@ class Touched:
     is_content: bool
 
 
-def touched(repo: Repository) -> dict[bytes, Touched]:
+def touched(repo: Repository, env: run.Environment | None = None) -> dict[bytes, Touched]:
     """Compare the work tree with the index by stat fields, without running filters."""
     output = run.records(
         repo.git(
@@ -156,6 +168,7 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
             "-z",
             "--no-renames",
             "--ignore-submodules=all",
+            env=env,
         )
     )
     changes = {}
