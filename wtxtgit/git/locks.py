@@ -23,6 +23,7 @@ from wtxtgit.git.held import is_ours
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.work_tree import work_trees
 from wtxtgit.io import clock
+from wtxtgit.io.temporary import looked_at
 
 _FOLDERS = frozenset(("refs", "logs", "info", "objects", "worktrees", "reftable"))
 """Those of a git folder's own in which git makes locks: gitrepository-layout(5)."""
@@ -125,15 +126,9 @@ def _lock(file: Path, processes: list[_Process] | None) -> Lock | None:
 @contextlib.contextmanager
 def _unopened(file: Path) -> Iterator[os.stat_result | None]:
     """Yield a file's stat result if the system knows of no process that has it open, else None."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        yield None
-        return
-    try:
-        yield os.fstat(descriptor) if _takes_lease(descriptor) else None
-    finally:
-        os.close(descriptor)
+    with looked_at(file) as descriptor:
+        is_free = descriptor is not None and _takes_lease(descriptor)
+        yield os.fstat(descriptor) if descriptor is not None and is_free else None
 
 
 def _takes_lease(descriptor: int) -> bool:

@@ -253,13 +253,23 @@ def _given_up(file: Path) -> Iterator[bool]:
 
     Until the end of the block other processes then see it as being in use.
     """
+    with looked_at(file) as descriptor:
+        yield descriptor is not None and _is_unlocked(descriptor, file)
+
+
+@contextlib.contextmanager
+def looked_at(file: Path) -> Iterator[int | None]:
+    """Open whatever is at a path, without following a link or waiting for a pipe's writer.
+
+    Yields its descriptor, or None if it can't be opened.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        yield False
+        yield None
         return
     try:
-        yield _is_unlocked(descriptor, file)
+        yield descriptor
     finally:
         os.close(descriptor)
 
